@@ -66,10 +66,12 @@ LOOPS = (Method("LOMDML", "features"), Method("DCA", MAPPED))
 class Case(NamedTuple):
     """A data set with its split, for one seed."""
 
-    items: dict[str, Features]  # "features" and their mapped coordinates
+    # By kind: their "features" as they are, and the coordinates that a catalogue maps them to.
+    items: dict[str, Features]
     labels: Array
-    train: Array  # rows
-    test: Array  # rows
+    # Rows of the two parts.
+    train: Array
+    test: Array
     seed: int
 
     @property
@@ -219,13 +221,13 @@ def random_triplets(
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
     for label, bound in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
-        table.add_row("", label, *[told(bound)] * len(COUNTS))
+        table.add_row("", label, *[cell(bound)] * len(COUNTS))
     for wrong in WRONG:
         for method in methods:
             options = {"method": method.learner, "of": method.of, "also": method.centred}
             curves = means("triplets", name, seeds, wrong=wrong, **options)
             for row, curve in zip((method.label, CENTRED), curves, strict=False):
-                table.add_row(f"{wrong:.0%}", row, *map(told, curve))
+                table.add_row(f"{wrong:.0%}", row, *map(cell, curve))
             tick()
     return table
 
@@ -235,18 +237,18 @@ def loops(name: str, seeds: Sequence[int], tick: Callable[[], None], methods: Se
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
     table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
     for method in methods:
-        table.add_row(method.label, *map(told, means("loop", name, seeds, method=method.learner, of=method.of)))
+        table.add_row(method.label, *map(cell, means("loop", name, seeds, method=method.learner, of=method.of)))
         tick()
     return table
 
 
-def mean(found: Any) -> Array:
-    return np.mean(found, axis=0)
+def mean(values: Any) -> Array:
+    return np.mean(values, axis=0)
 
 
-def told(found: Array) -> str:
+def cell(scored: Array) -> str:
     """Format a score and its spread as a cell of a table; a dash if it is not finite."""
-    return "-" if np.isnan(found[0]) else f"{found[0]:.3f} ({found[1]:.3f})"
+    return "-" if np.isnan(scored[0]) else f"{scored[0]:.3f} ({scored[1]:.3f})"
 
 
 def main(

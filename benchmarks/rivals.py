@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import clicks
-from benchmarks.clicks import COUNTS, MAPPED, SEEDS, SETS, Method, Score, data_folder, mean, prepared, scores, told
+from benchmarks.clicks import COUNTS, MAPPED, SEEDS, SETS, Method, Score, cell, data_folder, mean, prepared, scores
 from benchmarks.papers.cache import unit_of
 from benchmarks.papers.omdml.rivals import lmnn
 from omdml.initial import start_matrices
@@ -43,7 +43,7 @@ def run(name: str, seed: int) -> list[Score]:
 def in_batch(name: str, seeds: Sequence[int]) -> list[str]:
     """The cells of LMNN's row; means over the seeds."""
     results: Any = mean([unit_of(__name__, {"name": name, "seed": seed}).result for seed in seeds])
-    return [told(result) for result in results]
+    return [cell(result) for result in results]
 
 
 def main(console: Console, names: Sequence[str] = DATA, seeds: Sequence[int] = tuple(SEEDS)) -> None:

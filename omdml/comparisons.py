@@ -53,7 +53,7 @@ Conversion = Callable[[AnyFeedback], list[str]]
 def conversion(accepts: Collection[str]) -> Conversion:
     """The function that turns an event into item ids, one comparison after another, for learners of these kinds.
 
-    ``accepts`` are the kinds of comparison that the learner takes, from which follow the kinds of feedback.
+    ``accepts`` are the kinds of comparison that the learner takes. Which kinds of feedback it takes follows from them.
     """
     convert = next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
     # A lambda, because a partial with a keyword takes three times as long to call.
@@ -93,7 +93,7 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 def weights(counts: Array) -> Array:
-    """The weight of each comparison of events of so many comparisons (n,), for learners that weigh them (MATHS 12 (m)).
+    """How much each comparison of an event counts, by the event's number of comparisons (n,) (MATHS 12 (m)).
 
     A search with many comparisons is still one person's opinion. So a ranking of R relevant and I irrelevant items
     counts for ``sqrt(R I)``, not for R I.
@@ -183,7 +183,7 @@ CONVERSIONS: dict[str, Callable[..., list[str]]] = {
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
     """Refuse an event that compares nothing, or more than the limit."""
     if not count:
-        message = f"{kind_of(event)} of 0 {what}: it puts no item before another, like a page of clicks only"
+        message = f"{kind_of(event)} of 0 {what}: it puts no item before another, as if all of a page was clicked"
         raise FeedbackError(f"{message}. Do not send it", reason="nothing_compared")
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"

@@ -129,7 +129,7 @@ class ConfigurationError(OmdmlError):
 
 
 class NoModel(ConfigurationError):
-    """A configuration without any model."""
+    """A configuration that names no model, although the process has nothing to do without one."""
 
 
 class CatalogueError(OmdmlError):

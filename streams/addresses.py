@@ -9,7 +9,8 @@ from omdml.errors import quoted
 # Our schemes, and what redis-py calls them.
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
-LEAST_SECRET = 16  # characters
+# A value with at least so many characters may be a secret.
+LEAST_SECRET = 16
 
 
 def masked(url: str) -> str:

@@ -156,9 +156,11 @@ class MemorySource:
         self.log = log
         self.topic_id = log.topic_id
         self.group = log.group(group)
+        # How many partitions the group reads; None: all.
         self.read: int | None = None
         self._listener: Listener | None = None
         self._positions: dict[Partition, int] = {}
+        # Partitions that this member owns, but that its listener did not want to read yet.
         self._unread: set[Partition] = set()
         self._turn = 0
 
@@ -236,6 +238,8 @@ class MemorySource:
     def _rebalance(self) -> None:
         if self._listener is None:
             raise SourceError("memory log: polled before subscribe(listener), or after close()")
+        # A partition changes hands in two steps, as in Kafka: its owner gives it up when it polls, after it has saved
+        # what it learned. Only then can another member take it.
         with self.log.changed:
             if self not in self.group.members:
                 self.group.members.append(self)

@@ -23,7 +23,8 @@ LONG = (
 )
 # 12,000 ports are enough for 16 processes.
 PORTS_A_PROCESS = 750
-LONGEST_VALUE = 100  # characters of a value in a test's name
+# A test's name shows at most so many characters of a value.
+LONGEST_VALUE = 100
 
 settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)
 settings.load_profile("omdml")

@@ -15,7 +15,8 @@ from tests.support.records import Event
 MODEL = "shop"
 FOUR = Placement("murmur2", [Step(4)])
 HOME = FOUR.home(MODEL)
-DRAWN = 4  # the offset whose event is held out
+# The event at this offset is held out.
+DRAWN = 4
 
 
 def payload(model=MODEL):
@@ -35,8 +36,8 @@ def judge(events, **options):
 def checkpoint(learned, held, after, home=HOME, compared=None, model=MODEL):
     """A checkpoint as safetensors have it: a length, a header in JSON."""
     progress = {"hold_out": {"count": held}, "mistakes": {"count": learned if compared is None else compared}}
-    told = {"model": model, "home": ["log", home], "next": after, "version": learned, "progress": progress}
-    header = json.dumps({"__metadata__": {"omdml": json.dumps({"checkpoint": told})}}).encode()
+    fields = {"model": model, "home": ["log", home], "next": after, "version": learned, "progress": progress}
+    header = json.dumps({"__metadata__": {"omdml": json.dumps({"checkpoint": fields})}}).encode()
     return len(header).to_bytes(8, "little") + header
 
 
@@ -73,8 +74,8 @@ def test_events_behind_a_checkpoint_are_lost_from_a_place_on():
 @pytest.mark.parametrize(("learned", "what"), [(8, "lost"), (10, "doubled")])
 def test_a_count_that_is_off_by_one_is_found_with_the_places_it_is_about(learned, what):
     result = judge(log(10, first=3)).findings([checkpoint(learned, 1, after=13)], [])
-    told = f"{learned} learned, expected 9, from {HOME}/3 to below {HOME}/13"
-    assert result == [Finding(what, 1, f"{MODEL}: {told}")]
+    message = f"{learned} learned, expected 9, from {HOME}/3 to below {HOME}/13"
+    assert result == [Finding(what, 1, f"{MODEL}: {message}")]
 
 
 def test_a_version_that_is_not_what_was_compared_is_found():
@@ -95,11 +96,11 @@ def test_a_letter_about_an_event_that_was_learned_is_found():
 def test_a_stray_must_have_a_letter_and_the_letter_must_say_so():
     away = (HOME + 1) % 4
     judged = judge([*log(10), *log(2, partition=away, number=10)])
-    kept, right = [checkpoint(9, 1, after=10)], letter(away, 0)
-    assert judged.findings(kept, [right, right, letter(away, 1)], numbers(12)) == []
-    results = judged.findings(kept, [right], numbers(12))
+    checkpoints, right = [checkpoint(9, 1, after=10)], letter(away, 0)
+    assert judged.findings(checkpoints, [right, right, letter(away, 1)], numbers(12)) == []
+    results = judged.findings(checkpoints, [right], numbers(12))
     assert results == [Finding("lost", 1, f"{away}/1: letters none, expected wrong_partition")]
-    results = judged.findings(kept, [right, letter(away, 1, "unknown_item")])
+    results = judged.findings(checkpoints, [right, letter(away, 1, "unknown_item")])
     assert results == [Finding("letter", 1, f"{away}/1: letters unknown_item, expected wrong_partition")]
 
 
@@ -141,8 +142,8 @@ def test_a_model_goes_on_in_another_partition_after_a_step():
     judged = Oracle([*after, *before], eight)
     assert [event.place for event in judged.taken[name]] == [(1, n) for n in range(5)] + [(5, n) for n in range(3)]
     assert judged.letters == {(1, 5): "wrong_partition", (1, 6): "wrong_partition"}
-    late, kept = [letter(1, 5), letter(1, 6)], checkpoint(8, 0, after=3, home=5, model=name)
-    assert judged.findings([kept], late) == []
+    late, learned = [letter(1, 5), letter(1, 6)], checkpoint(8, 0, after=3, home=5, model=name)
+    assert judged.findings([learned], late) == []
     results = judged.findings([checkpoint(5, 0, after=5, home=1, model=name)], late)
     assert [entry.what for entry in results] == ["home", "lost"]
     unmoved = Oracle(before, eight)
@@ -153,8 +154,12 @@ def test_a_model_goes_on_in_another_partition_after_a_step():
 
 
 def test_a_placement_is_read_as_the_store_keeps_it():
-    told = {"partitioner": "crc32", "steps": [{"count": 4, "since": {}}, {"count": 8, "since": {"3": 5}}], "format": 1}
-    assert Placement.read(json.dumps(told).encode()) == Placement("crc32", [Step(4), Step(8, {3: 5})])
+    placement = {
+        "partitioner": "crc32",
+        "steps": [{"count": 4, "since": {}}, {"count": 8, "since": {"3": 5}}],
+        "format": 1,
+    }
+    assert Placement.read(json.dumps(placement).encode()) == Placement("crc32", [Step(4), Step(8, {3: 5})])
 
 
 def test_with_the_secret_known_each_event_is_held_out_or_learned():
@@ -204,9 +209,9 @@ def test_the_partitioners_are_those_of_kafka_and_librdkafka():
 
 
 def test_segments_of_a_file_log_are_read_line_by_line(tmp_path):
-    plain, told = b'{"logged":1.000000,"key":"shop","model":"shop"}\n', b'{"model":"a\rb"}\n'
+    plain, injected = b'{"logged":1.000000,"key":"shop","model":"shop"}\n', b'{"model":"a\rb"}\n'
     wrapped = b'{"record":{"logged":1.0,"key":null,"headers":[["n","7"]],"value":{"base64":"gQ=="}}}\n'
-    (tmp_path / "00000001.jsonl").write_bytes(plain + b"\n" + told)
+    (tmp_path / "00000001.jsonl").write_bytes(plain + b"\n" + injected)
     (tmp_path / "00000002.jsonl").write_bytes(wrapped + b'{"torn')
     (tmp_path / "log.id").write_bytes(b"0" * 32)
     results = list(records.read_segments(tmp_path))

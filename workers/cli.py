@@ -34,7 +34,7 @@ class Output:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # None stands for one that is closed. A file that is open for reading refuses as well.
+        # It is None if standard output is closed. A file that is open for reading only refuses what is written, too.
         self._stream = stream or open(os.devnull)  # noqa: SIM115 # it is open as long as the process
 
     def write(self, text: str) -> int:

@@ -18,7 +18,8 @@ from omdml.blas import one_blas_thread
 
 Array = NDArray[Any]
 COUNTS = (50, 200, 1_000, 10_000)
-RANK = 128  # coordinates of a modality
+# The number of coordinates of each modality.
+RANK = 128
 # Data sets, and shares of swapped answers.
 RUNS = (("caltech101_20", 0.0), ("mfeat", 0.0), ("leaves100", 0.0), ("mfeat", 0.4))
 # Places of the experts. Those of single modalities are the last ones.

@@ -68,7 +68,7 @@ def label_pulled_to_another(crowd: Crowd, count: int) -> Array:
 
 
 def mixed(
-    crowd: Crowd, count: int, share: float, said: Callable[[Crowd, int], Array] = inverted, aimed: bool = False
+    crowd: Crowd, count: int, share: float, feedback: Callable[[Crowd, int], Array] = inverted, aimed: bool = False
 ) -> Clicks:
     """A share of the clicks is hostile, at random or, first of all, at every fiftieth position."""
     rows, draw = crowd.sound(count), np.random.default_rng(crowd.seed + 2)
@@ -77,7 +77,7 @@ def mixed(
         order = order[np.argsort(order % EVERY != EVERY - 1, kind="stable")]
     hostile = np.zeros(count, bool)
     hostile[order[: round(share * count)]] = True
-    rows[hostile] = said(crowd, int(hostile.sum()))
+    rows[hostile] = feedback(crowd, int(hostile.sum()))
     return Clicks(rows, hostile)
 
 
@@ -122,15 +122,15 @@ KINDS = (
     Kind("aimed noise, 30 %", partial(mixed, share=0.30, aimed=True)),
     Kind(
         "30 % pull one label to another",
-        partial(mixed, share=0.30, said=label_pulled_to_another, aimed=True),
+        partial(mixed, share=0.30, feedback=label_pulled_to_another, aimed=True),
         limit="of the clicks about that label they are the majority",
     ),
     Kind("burst of 1,500", partial(burst, length=1_500)),
-    Kind("three items, 2 %", partial(mixed, share=0.02, said=about_three_items, aimed=True)),
-    Kind("three items, 30 %", partial(mixed, share=0.30, said=about_three_items, aimed=True)),
+    Kind("three items, 2 %", partial(mixed, share=0.02, feedback=about_three_items, aimed=True)),
+    Kind("three items, 30 %", partial(mixed, share=0.30, feedback=about_three_items, aimed=True)),
     Kind(
         "one user, 90 %, twenty queries",
-        partial(mixed, share=0.90, said=about_twenty_queries, aimed=True),
+        partial(mixed, share=0.90, feedback=about_twenty_queries, aimed=True),
         limit="a majority decides what is right",
     ),
     Kind("contradiction, 50 %", contradiction),

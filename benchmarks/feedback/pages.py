@@ -91,7 +91,7 @@ RULES: dict[str, Callable[[Array], Pairs]] = {
 }
 
 
-class Found(NamedTuple):
+class Outcome(NamedTuple):
     """mAP after each of LOOKS pages; comparisons a page, and the share of them that say the truth, and the opposite."""
 
     curve: list[float]
@@ -111,12 +111,12 @@ def measured(model: Learner, features: Features, case: Case) -> float:
     return mean_average_precision(embedding(model.metric, features), case.labels, case.test)
 
 
-def loop(learner: str, of: str, case: Case, people: Callable[..., Array], rule: Callable[[Array], Pairs]) -> Found:
+def loop(learner: str, of: str, case: Case, people: Callable[..., Array], rule: Callable[[Array], Pairs]) -> Outcome:
     """Learn from the clicks on pages of what was learned."""
     features, labels, train = case.items[of], case.labels, case.train
     model, draw = begun(learner, features, case), np.random.default_rng(case.seed)
     gallery = {modality: x[train] for modality, x in features.items()}
-    said: list[int] = []
+    gains: list[int] = []
     curve: list[float] = []
     embedded, pages = model.metric.embed(gallery), 0
     while pages < LOOKS[-1]:
@@ -133,13 +133,13 @@ def loop(learner: str, of: str, case: Case, people: Callable[..., Array], rule: 
         if pairs := np.array(rule(clicked), np.int64).reshape(-1, 2).tolist():
             rows = np.array([[train[query], train[page[c]], train[page[s]]] for c, s in pairs])
             model.learn_many(rows, features)
-            said += [int(relevant[c]) - int(relevant[s]) for c, s in pairs]
+            gains += [int(relevant[c]) - int(relevant[s]) for c, s in pairs]
         if pages % FOLLOWS_EVERY == 0:
             embedded = model.metric.embed(gallery)
         if pages in LOOKS:
             curve.append(measured(model, features, case))
-    truth = np.array(said)
-    return Found(curve, len(said) / pages, float((truth > 0).mean()), float((truth < 0).mean()))
+    truth = np.array(gains)
+    return Outcome(curve, len(gains) / pages, float((truth > 0).mean()), float((truth < 0).mean()))
 
 
 LEARNERS = (("DCA", MAPPED), ("LOMDML", "features"))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.clicks import Case, begun, embedding, mean, prepared, scores, told, triplets
+from benchmarks.clicks import Case, begun, cell, embedding, mean, prepared, scores, triplets
 from benchmarks.quality import SEEDS, SETS, data_folder
 from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
@@ -61,6 +61,6 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
             for wrong in WRONG:
                 for stream, share in STREAMS.items():
                     scores = mean([curve(case, wrong, share) for case in cases])
-                    table.add_row(f"{wrong:.0%}", stream, *map(told, scores))
+                    table.add_row(f"{wrong:.0%}", stream, *map(cell, scores))
                     progress.advance(task)
             console.print(table)

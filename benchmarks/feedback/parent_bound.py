@@ -25,9 +25,12 @@ from omdml.evaluate import mean_average_precision
 from omdml.kernels.second_order.experts import CERTAIN, compare, trusted
 from omdml.learners.shared.base import Array
 
-SHARES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])  # the parent's, at which mAP is measured
-CHOICES = np.linspace(0.0, 1.0, 41)  # shares that a rule can name
-COUNTS = LOOKS[1:3]  # clicks learned
+# The shares of the parent at which mAP is measured.
+SHARES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+# The shares that a rule can name.
+CHOICES = np.linspace(0.0, 1.0, 41)
+# The numbers of clicks after which a rule is judged.
+COUNTS = LOOKS[1:3]
 TRIPLETS, DRAWS, WEIGHTINGS = 3_000, 100, 200
 VIEWS = {"nothing": 1, "which metric errs": 4, "advantages": 40, "both margins": 100}
 

@@ -25,10 +25,14 @@ from omdml.learners.shared.base import Array
 SETS = ("yaleb", "mfeat", "caltech101_20")
 # The constants were chosen on seeds 0 to 2.
 SEEDS = range(3, 8)
-LEARNED = 5_000  # triplets of each person that a parent learns
-LOOKS = (0, 10, 50, 200)  # of one person, later
-WRONG = (0.0, 0.2)  # share of a person's triplets whose answers are swapped
-ALLOWED = 0.01  # by how much the better one of two may be missed
+# A parent learns so many triplets of each person.
+LEARNED = 5_000
+# MAP is measured after so many triplets of one person, who comes later.
+LOOKS = (0, 10, 50, 200)
+# The shares of a person's triplets whose answers are swapped.
+WRONG = (0.0, 0.2)
+# A model with a parent may miss the mAP of the better one of the two by so much.
+ALLOWED = 0.01
 
 
 class Curves(NamedTuple):
@@ -102,11 +106,11 @@ def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves
 
 
 def mean(runs: list[Curves]) -> Curves:
-    """The mean over seeds."""
+    """The curves of one case, each point a mean over the seeds."""
     return Curves(*(np.mean(each, axis=0) for each in zip(*runs, strict=True)))
 
 
-def told(values: Array) -> str:
+def one_line(values: Array) -> str:
     """Format shares as one line of text, such as ``.812 .845``."""
     return " ".join(f"{value:.3f}".removeprefix("0") for value in values)
 
@@ -130,8 +134,8 @@ def main(console: Console) -> None:
                 for parent, person in runs[0]:
                     figures = mean([run[parent, person] for run in runs])
                     missed.append(np.maximum(figures.parent, figures.own) - figures.child)
-                    worst = told(np.maximum(missed[-1], 0.0))
-                    table.add_row(name, parent, person, *map(told, figures), worst)
+                    worst = one_line(np.maximum(missed[-1], 0.0))
+                    table.add_row(name, parent, person, *map(one_line, figures), worst)
         console.print(table)
         after = np.array(missed)[:, 1:]
         console.print(f"{(after > ALLOWED).sum()} of {after.size} figures miss the better one by more than {ALLOWED}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.clicks import Case, embedding, mean, prepared, scores, told
+from benchmarks.clicks import Case, cell, embedding, mean, prepared, scores
 from benchmarks.quality import SEEDS, SETS, data_folder
 from omdml import DCA
 from omdml.blas import one_blas_thread
@@ -27,7 +27,8 @@ AT_ONCE, TOGETHER = 30, 5
 class Rule(NamedTuple):
     """How a ranking of R relevant and I irrelevant items is learned."""
 
-    power: float  # each comparison has the weight (R I) ** -power
+    # Each comparison has the weight (R I) ** -power.
+    power: float
     # R comparisons, with the irrelevant items in turn, and not all R I of them.
     in_turn: bool = False
 
@@ -87,6 +88,6 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
             for wrong in WRONG:
                 for label, rule in RULES.items():
                     scores = mean([closed_loop(case, wrong, rule) for case in cases])
-                    table.add_row(f"{wrong:.0%}", label, *map(told, scores))
+                    table.add_row(f"{wrong:.0%}", label, *map(cell, scores))
                     progress.advance(task)
             console.print(table)

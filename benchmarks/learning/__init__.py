@@ -1,1 +1,1 @@
-"""Speed of learning."""
+"""How fast learners learn by themselves, without a log or a store."""

@@ -15,12 +15,16 @@ from benchmarks.learning.sets import judgements, setnet_loop
 from benchmarks.learning.speed import BETA, best_of, one_event_loop
 from omdml import LEARNERS
 from omdml.blas import one_blas_thread
+from tests.naive import coupled as naive_coupled
 from tests.naive import dca as naive_dca
+from tests.naive import diagonal as naive_diagonal
 from tests.naive import full as naive_full
+from tests.naive import oasis as naive_oasis
 
 Array = NDArray[Any]
 ITEMS, SMALL, LARGE = 2_000, 64, 512
-LOOP_S = 1.0  # about how long a loop is run for
+# A loop is run for about so long.
+LOOP_S = 1.0
 TASKS = ["one", "two"]
 Loop = Callable[[Any, Array], object]
 
@@ -29,9 +33,11 @@ class Case(NamedTuple):
     """A learner at one shape: its options, and what it learns from."""
 
     options: dict[str, Any]
-    width: int  # items of a comparison; 0: judged sets
+    # Items in a comparison, or 0 if the learner takes judged sets.
+    width: int
     columns: Callable[[int], dict[str, Any]]
-    loop: Loop  # of rows and the items' float64 matrix
+    # It is called with rows and the items' float64 matrix.
+    loop: Loop
     events: int
 
 
@@ -41,7 +47,7 @@ def items(dim: int) -> Array:
 
 
 def nothing(_: int) -> dict[str, Any]:
-    """No columns beside the comparisons."""
+    """Learners of comparisons take rows only, and no further columns."""
     return {}
 
 
@@ -72,23 +78,23 @@ def cases(dim: int) -> dict[str, Case]:
         return naive_full.qwise(rows, {"x": x}, {"x": singular}, margins(rows), eta=0.1)
 
     def oasis(rows: Array, x: Array) -> object:
-        return oasis.oasis(rows, {"x": x}, {"x": eye}, C=0.1)
+        return naive_oasis.oasis(rows, {"x": x}, {"x": eye}, C=0.1)
 
     def diagonal(rows: Array, x: Array) -> object:
-        return diagonal.diagonal(rows, margins(rows), x, ones, eta=0.01, lam=1e-4, exact=True)
+        return naive_diagonal.diagonal(rows, margins(rows), x, ones, eta=0.01, lam=1e-4, exact=True)
 
     def signed(rows: Array, x: Array) -> object:
-        return diagonal.signed(rows, margins(rows), x, 0 * ones, eta=0.01, lam=1e-4, exact=True)
+        return naive_diagonal.signed(rows, margins(rows), x, 0 * ones, eta=0.01, lam=1e-4, exact=True)
 
     def coupled(stacks: list[list[str]]) -> Loop:
         start = {name: low for stack in stacks for name in stack}
         shares = [1.0] * len(stacks[0])
-        return lambda rows, x: coupled.coupled(
+        return lambda rows, x: naive_coupled.coupled(
             rows, *signs(rows, len(stacks)), x, start, stacks, shares=shares, eta=1e-3, exact=False
         )
 
     def mtlmca(rows: Array, x: Array) -> object:
-        return coupled.mtlmca(
+        return naive_coupled.mtlmca(
             rows, *signs(rows, 2), x, low, [np.eye(rank)] * 2, shares=[1.0, 1.0], eta=1e-3, exact=False
         )
 
@@ -101,7 +107,7 @@ def cases(dim: int) -> dict[str, Case]:
         "omdml": Case({**full, "init": {"x": eye}}, 3, nothing, omdml(eye, 0.1), few),
         "omdml, singular": Case({**full, "init": {"x": singular}}, 3, nothing, omdml(singular, 0.1), few),
         "qwise, singular": Case({"eta": 0.1, "init": {"x": singular}}, 4, nothing, qwise, few),
-        "dca": Case({}, 3, nothing, lambda rows, x: naive_dca.dca(rows, x - x.mean(0), x.var(0), 0), few),
+        "dca": Case({}, 3, nothing, lambda rows, x: naive_dca.dca(rows, x - x.mean(0), eye, x.var(0), 0), few),
         "oasis": Case({"C": 0.1, "init": {"x": eye}}, 3, nothing, oasis, many),
         "diagonal": Case({}, 4, nothing, diagonal, many),
         "signed": Case({}, 4, nothing, signed, many),

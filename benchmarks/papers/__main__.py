@@ -22,12 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.papers import TABLES, module_of
-from benchmarks.papers.cache import Kept, kept, name_of, needs, unit_of
+from benchmarks.papers.cache import Kept, kept_result, name_of, needs, unit_of
 from benchmarks.papers.page import Claim, Plot, draw, publish, section, show
 from benchmarks.quality import data_folder
 
 BAR = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-FAILED, LEFT_OUT = 1, 3  # exit codes
+# Exit codes: a claim or a run failed, and a table was left out.
+FAILED, LEFT_OUT = 1, 3
 
 
 def main(arguments: list[str]) -> int:
@@ -77,7 +78,7 @@ def attempted(console: Console, table: ModuleType, pool: Executor, advance: Call
     try:
         for package in needs(table):
             importlib.import_module(package)
-        return 0 if told(console, table, list(found(console, table, pool, advance))) else FAILED
+        return 0 if put_on_page(console, table, list(finished_units(console, table, pool, advance))) else FAILED
     except ModuleNotFoundError as error:
         return left_out(console, table, f"it needs {error.name}; pip install 'omdml[papers]' brings it")
     except OSError as error:
@@ -91,9 +92,9 @@ def left_out(console: Console, table: ModuleType, reason: str) -> int:
     return LEFT_OUT
 
 
-def found(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> Iterator[Kept]:
-    """What a table's units gave, in their order; one runs on each core, but only one if a table is ``TIMED``."""
-    already = [kept(table, unit) for unit in table.UNITS]
+def finished_units(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> Iterator[Kept]:
+    """The results of a table's units, in their order. One runs on each core; of a ``TIMED`` table, one at a time."""
+    already = [kept_result(table, unit) for unit in table.UNITS]
     absent = [unit for unit, there in zip(table.UNITS, already, strict=True) if there is None]
     console.print(f"{name_of(table)} begins: {len(absent)} units to compute, {len(already) - len(absent)} kept")
     began, compute_unit = time.monotonic(), partial(unit_of, table.__name__)
@@ -104,7 +105,7 @@ def found(console: Console, table: ModuleType, pool: Executor, advance: Callable
     console.print(f"{name_of(table)} ends: {len(absent)} computed in {time.monotonic() - began:.1f} s")
 
 
-def told(console: Console, table: ModuleType, units: list[Kept]) -> bool:
+def put_on_page(console: Console, table: ModuleType, units: list[Kept]) -> bool:
     """Print a table, draw its plots, put it into the page; answers whether all its claims hold."""
     blocks = table.section([unit.result for unit in units])
     for block in blocks:

@@ -48,8 +48,9 @@ training labels (yaleb: by person), one pass, the same triplets for all variants
 {listed(ETAS)} on 500 validation queries (leaves100: 300), seed by seed. On mfeat and yaleb the fixed rate chooses the
 lowest. Rates below it were tried there, and do worse. Seeds 0 to {len(SEEDS) - 1}.
 """
-OFF = (SCALE, DISCOUNT, STEP, LAST)  # one each
-Found = dict[str, dict[str, Array]]
+# Each variant leaves out one of these.
+OFF = (SCALE, DISCOUNT, STEP, LAST)
+Outcomes = dict[str, dict[str, Array]]
 
 
 def run(name: str, seed: int) -> dict[str, Any]:
@@ -61,12 +62,12 @@ def run(name: str, seed: int) -> dict[str, Any]:
     own = paper_start(features, train, seed)
     results: dict[str, Any] = {}
     for variant, options in VARIANTS.items():
-        kept = {key: value for key, value in options.items() if key != "unit"}
+        others = {key: value for key, value in options.items() if key != "unit"}
         init = "pca" if options.get("unit", True) else own
         results[variant] = []
         for eta in ETAS:
             dims = {modality: x.shape[1] for modality, x in features.items()}
-            model = LOMDML(dims, eta=eta, init=init, seed=seed, **kept)
+            model = LOMDML(dims, eta=eta, init=init, seed=seed, **others)
             model.start(sample)
             mistakes = mistaken(model, triplets, features)
             embedded = model.metric.embed(features)
@@ -109,7 +110,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     ]
 
 
-def figures(results: list[dict[str, Any]]) -> Found:
+def figures(results: list[dict[str, Any]]) -> Outcomes:
     """MAP of validation and of test queries, and mistakes, by set and variant (seeds, etas, 3)."""
     of = {name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
     return {
@@ -117,14 +118,14 @@ def figures(results: list[dict[str, Any]]) -> Found:
     }
 
 
-def picked(found: Array) -> Array:
+def picked(scores: Array) -> Array:
     """Test MAP and mistakes (seeds, 2) at each seed's eta, the best on its validation queries."""
-    return found[np.arange(len(found)), found[:, :, 0].argmax(axis=1), 1:]
+    return scores[np.arange(len(scores)), scores[:, :, 0].argmax(axis=1), 1:]
 
 
-def drawn(figure: Any, found: Found) -> None:
+def drawn(figure: Any, outcomes: Outcomes) -> None:
     """A panel a set, a line a variant."""
-    for axes, (name, variants) in zip(figure.subplots(2, 2).ravel(), found.items(), strict=True):
+    for axes, (name, variants) in zip(figure.subplots(2, 2).ravel(), outcomes.items(), strict=True):
         for variant, runs in variants.items():
             scores = np.where((runs[:, :, 1] > 0).all(axis=0), runs[:, :, 1].mean(axis=0), np.nan)
             axes.plot(ETAS, scores, marker="o", markersize=3, label=variant)
@@ -133,18 +134,18 @@ def drawn(figure: Any, found: Found) -> None:
     axes.legend(fontsize="x-small")
 
 
-def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+def verdict(outcomes: Outcomes) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
     means = {
         name: {variant: float(picked(runs)[:, 0].mean()) for variant, runs in variants.items()}
-        for name, variants in found.items()
+        for name, variants in outcomes.items()
     }
     worth = {variant: [means[name][ALL] - means[name][variant] for name in DATA] for variant in VARIANTS}
-    fixed = [name for name in DATA if not found[name][STEP][:, ETAS.index(DEFAULT), 1].any()]
-    stable = all(found[name][variant][:, :, 1].all() for name in DATA for variant in (ALL, SCALE, DISCOUNT, LAST))
+    fixed = [name for name in DATA if not outcomes[name][STEP][:, ETAS.index(DEFAULT), 1].any()]
+    stable = all(outcomes[name][variant][:, :, 1].all() for name in DATA for variant in (ALL, SCALE, DISCOUNT, LAST))
     return [
         Claim(
-            f"""On the whole unit spread is worth most: {told(worth[SCALE])}. It is worth nothing on leaves100,
+            f"""On the whole unit spread is worth most: {by_set(worth[SCALE])}. It is worth nothing on leaves100,
             whose three modalities have 64 dimensions each.""",
             max(OFF, key=lambda variant: sum(worth[variant])) == SCALE
             and worth[SCALE][3] > 0.05
@@ -152,23 +153,23 @@ def verdict(found: Found) -> list[Claim]:
             and abs(worth[SCALE][2]) < 0.01,
         ),
         Claim(
-            f"""A discount that fades is worth {told(worth[DISCOUNT])}. It is worth most on the set that has nine
+            f"""A discount that fades is worth {by_set(worth[DISCOUNT])}. It is worth most on the set that has nine
             modalities to keep.""",
             min(worth[DISCOUNT]) > 0 and max(worth[DISCOUNT]) == worth[DISCOUNT][0],
         ),
         Claim(
-            f"""The capped step is worth {told(worth[STEP])}, compared with the fixed rate at its best. With the cap
+            f"""The capped step is worth {by_set(worth[STEP])}, compared with the fixed rate at its best. With the cap
             none of the five rates diverges. Without it, the rate of {DEFAULT:g} diverges in every seed on
             {" and ".join(fixed)}.""",
             min(worth[STEP]) > 0 and stable and fixed == ["mfeat", "yaleb"],
         ),
         Claim(
-            f"""On the whole averaging is worth least: {told(worth[LAST])}. It dilutes the newest click, so it is
+            f"""On the whole averaging is worth least: {by_set(worth[LAST])}. It dilutes the newest click, so it is
             off by default.""",
             min(OFF, key=lambda variant: sum(worth[variant])) == LAST and 0 < min(worth[LAST]) < 0.01,
         ),
         Claim(
-            f"""All four together, compared with none of them, both tuned, are worth {told(worth[PAPER])}.""",
+            f"""All four together, compared with none of them, both tuned, are worth {by_set(worth[PAPER])}.""",
             min(worth[PAPER]) > 0.004,
         ),
         Claim(
@@ -181,6 +182,6 @@ def verdict(found: Found) -> list[Claim]:
     ]
 
 
-def told(worth: list[float]) -> str:
+def by_set(worth: list[float]) -> str:
     """Differences of mAP by set, as text."""
     return ", ".join(f"{value:+.3f} on {name}" for name, value in zip(DATA, worth, strict=True))

@@ -37,10 +37,10 @@ def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
     """The result of a unit of the table with this module's name, kept from an earlier run or computed now."""
     module = importlib.import_module(table)
     with one_blas_thread():
-        return kept(module, unit) or compute(module, unit)
+        return kept_result(module, unit) or compute(module, unit)
 
 
-def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
+def kept_result(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
     """The kept result of a unit of a table; None if there is none, or if its file is damaged."""
     try:
         return Kept(**json.loads(path(table, unit).read_text()))
@@ -64,8 +64,8 @@ def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
 
 def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
     """The file of a unit's result. Its name is a digest of everything that the result depends on."""
-    told = json.dumps([core(), data(tuple(table.DATA)), versions(needs(table)), unit], sort_keys=True)
-    digest = hashlib.sha256((told + code(table.__name__)).encode())
+    inputs = json.dumps([core(), data(tuple(table.DATA)), versions(needs(table)), unit], sort_keys=True)
+    digest = hashlib.sha256((inputs + code(table.__name__)).encode())
     return folder() / "papers" / name_of(table) / f"{digest.hexdigest()[:32]}.json"
 
 
@@ -99,7 +99,7 @@ def code(table: str) -> str:
 
 @cache
 def data(names: Sequence[str]) -> list[str]:
-    """Digests of data sets."""
+    """Digests of the files of these data sets, because other data means other results."""
     return [hashlib.sha256((data_folder() / f"{name}.npz").read_bytes()).hexdigest() for name in names]
 
 

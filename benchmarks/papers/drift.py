@@ -20,13 +20,16 @@ MATHS = "2"
 DATA = ("yaleb", "mfeat", "caltech101_20")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
-CHANGE, TOTAL, NIGHT = 50_000, 100_000, 20_000  # events
+# Numbers of events: before the meaning changes, in all, and in one night's log.
+CHANGE, TOTAL, NIGHT = 50_000, 100_000, 20_000
 LOOKS = sorted({*range(0, TOTAL + 1, 5_000), CHANGE + 1_000, CHANGE + 2_500})
-PASSES = 3  # of a batch model over its log
+# A batch model passes over its log so often.
+PASSES = 3
 ONLINE, FADELESS, PAPER = "LOMDML", "LOMDML, memory 0", "LOMDML, beta 0.99, memory 0"
 WHOLE, LATEST, NONE = "batch, whole log", "batch, last night's log", "none"
 STREAMS: dict[str, dict[str, Any]] = {ONLINE: {}, FADELESS: {"memory": 0}, PAPER: {"beta": 0.99, "memory": 0}}
-LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}  # events that a batch model is trained on
+# A batch model is trained on the last so many events.
+LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}
 SHOWN = (45_000, 50_000, 51_000, 55_000, 60_000, 80_000, 100_000)
 ABOUT = f"""
 This table shows why one would learn online at all. A stream has {TOTAL:,} triplets by label, {WRONG:.0%} of them
@@ -40,7 +43,7 @@ night: {PASSES} passes in random order, over the whole log or over its last {NIG
 night. "none" stays at its start, PCA at unit spread. Nothing is tuned: all hyperparameters are defaults. Seeds 0 to
 {len(SEEDS) - 1}.
 """
-Found = dict[str, dict[str, Array]]  # by set and model: (seeds, looks)
+Outcomes = dict[str, dict[str, Array]]  # by set and model: (seeds, looks)
 
 
 class Case(NamedTuple):
@@ -129,10 +132,10 @@ def section(results: list[dict[str, list[float]]]) -> list[Block]:
     ]
 
 
-def drawn(figure: Any, found: Found) -> None:
+def drawn(figure: Any, outcomes: Outcomes) -> None:
     """A panel a set, a line a model: broken at the change, but batch models keep their level from night to night."""
     thousands, change = np.array(LOOKS) / 1_000, LOOKS.index(CHANGE)
-    for axes, (name, models) in zip(figure.subplots(1, 3), found.items(), strict=True):
+    for axes, (name, models) in zip(figure.subplots(1, 3), outcomes.items(), strict=True):
         for color, (model, runs) in enumerate(models.items()):
             mean, deviation = runs.mean(axis=0), runs.std(axis=0, ddof=1)
             batch = model in LOGS
@@ -148,62 +151,63 @@ def drawn(figure: Any, found: Found) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
-def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+def verdict(outcomes: Outcomes) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
 
-    def at(model: str, look: int) -> list[float]:
-        return [float(found[name][model][:, LOOKS.index(look)].mean()) for name in DATA]
+    def score(model: str, look: int) -> list[float]:
+        return [float(outcomes[name][model][:, LOOKS.index(look)].mean()) for name in DATA]
 
     def ahead(left: list[float], right: list[float]) -> bool:
         return all(mine > other for mine, other in zip(left, right, strict=True))
 
     before, soon, first = CHANGE - 5_000, CHANGE + 5_000, CHANGE + 10_000
-    ends = {model: at(model, TOTAL) for model in (*STREAMS, *LOGS)}
-    gained = [mine - other for mine, other in zip(at(ONLINE, before), at(FADELESS, before), strict=True)]
+    ends = {model: score(model, TOTAL) for model in (*STREAMS, *LOGS)}
+    gained = [mine - other for mine, other in zip(score(ONLINE, before), score(FADELESS, before), strict=True)]
     gap = [mine - other for mine, other in zip(ends[ONLINE], ends[LATEST], strict=True)]
-    apart = [abs(mine - other) for mine, other in zip(at(ONLINE, before), at(WHOLE, before), strict=True)]
+    apart = [abs(mine - other) for mine, other in zip(score(ONLINE, before), score(WHOLE, before), strict=True)]
     early = CHANGE + 2_500
     return [
         Claim(
             f"""Memory lets Hedge's weights change: {CHANGE:,} events after the change LOMDML has
-            {told(ends[ONLINE])}, and without memory {told(ends[FADELESS])}. Before the change memory costs little,
+            {by_set(ends[ONLINE])}, and without memory {by_set(ends[FADELESS])}. Before the change memory costs little,
             or helps ({", ".join(f"{value:+.3f}" for value in gained)}).""",
             ahead(ends[ONLINE], ends[FADELESS]) and min(gained) > -0.01,
         ),
         Claim(
             f"""Learning online is the first to follow: 5,000 events after the change it has
-            {told(at(ONLINE, soon))}. A batch model waits 10,000 events for the night. Then, trained on last night's
-            log, it has {told(at(LATEST, first))}.""",
-            ahead(at(ONLINE, soon), at(LATEST, first)),
+            {by_set(score(ONLINE, soon))}. A batch model waits 10,000 events for the night. Then, trained on last
+            night's log, it has {by_set(score(LATEST, first))}.""",
+            ahead(score(ONLINE, soon), score(LATEST, first)),
         ),
         Claim(
-            f"""Training on last night's log comes close in the end: it has {told(ends[LATEST])}, and is behind by at
+            f"""Training on last night's log comes close in the end: it has {by_set(ends[LATEST])}, and is behind by at
             most {max(gap):.3f}. Training on the whole log does not come close, because most of that log says
-            something else: it has {told(ends[WHOLE])}.""",
+            something else: it has {by_set(ends[WHOLE])}.""",
             min(gap) > -0.005 and max(gap) < 0.03 and ahead(ends[LATEST], ends[WHOLE]),
         ),
         Claim(
             f"""As long as labels keep their meaning, one pass online is as good as {PASSES} passes over the whole
-            log. Before the change the online learner has {told(at(ONLINE, before))}, and the batch model has
-            {told(at(WHOLE, before))}.""",
+            log. Before the change the online learner has {by_set(score(ONLINE, before))}, and the batch model has
+            {by_set(score(WHOLE, before))}.""",
             max(apart) < 0.015,
         ),
         Claim(
             f"""On yaleb the two meanings oppose each other: a model that has learned to see persons no longer sees
-            the light. For a while it is worse than a model that has learned nothing: {at(ONLINE, early)[0]:.3f} and
-            {at(NONE, early)[0]:.3f}, 2,500 events after the change. After 5,000 it is better:
-            {at(ONLINE, soon)[0]:.3f} and {at(NONE, soon)[0]:.3f}.""",
-            at(ONLINE, early)[0] < at(NONE, early)[0] and at(ONLINE, soon)[0] > at(NONE, soon)[0],
+            the light. For a while it is worse than a model that has learned nothing: {score(ONLINE, early)[0]:.3f} and
+            {score(NONE, early)[0]:.3f}, 2,500 events after the change. After 5,000 it is better:
+            {score(ONLINE, soon)[0]:.3f} and {score(NONE, soon)[0]:.3f}.""",
+            score(ONLINE, early)[0] < score(NONE, early)[0] and score(ONLINE, soon)[0] > score(NONE, soon)[0],
         ),
         Claim(
             f"""With the paper's beta of 0.99 a model loses what it had, even without a change: from
-            {told(at(PAPER, 5_000), 1)} after 5,000 events to {told(at(PAPER, before), 1)} after {before:,}. MATHS 2
-            (c) says why: nearly all the weight goes to one or two modalities.""",
-            ahead(at(PAPER, 5_000)[1:], at(PAPER, before)[1:]) and ahead(at(ONLINE, TOTAL), at(PAPER, TOTAL)),
+            {by_set(score(PAPER, 5_000), 1)} after 5,000 events to {by_set(score(PAPER, before), 1)} after {before:,}.
+            MATHS 2 (c) says why: nearly all the weight goes to one or two modalities.""",
+            ahead(score(PAPER, 5_000)[1:], score(PAPER, before)[1:])
+            and ahead(score(ONLINE, TOTAL), score(PAPER, TOTAL)),
         ),
     ]
 
 
-def told(scores: list[float], first: int = 0) -> str:
-    """MAP by set, as text."""
+def by_set(scores: list[float], first: int = 0) -> str:
+    """One mAP for each data set, as text; ``first`` leaves out the sets before it."""
     return ", ".join(f"{score:.3f} ({name})" for score, name in list(zip(scores, DATA, strict=True))[first:])

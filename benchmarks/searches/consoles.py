@@ -88,7 +88,7 @@ def latencies(stage: Stage, console: Console) -> None:
 
 
 def teach(stage: Stage, stop: threading.Event) -> None:
-    """Send comparisons of random digits."""
+    """Send comparisons of random digits, so that versions change while consoles look on."""
     draw, client = np.random.default_rng(0), NodeClient(stage.node, token=stage.token)
     while not stop.wait(1 / RATE):
         query, near, far = (f"digit-{row:04d}" for row in draw.choice(1797, 3, replace=False))
@@ -126,7 +126,7 @@ def consoles(url: str, count: int) -> Iterator[None]:
 def look(url: str, count: int, stop: Event, ready: Event) -> None:
     """Open the streams, and read them."""
 
-    def one() -> None:
+    def follow() -> None:
         with httpx.Client(base_url=url, timeout=60) as client, client.stream("GET", "/events") as response:
             again_at = 0.0
             for line in response.iter_lines():
@@ -138,7 +138,7 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
                     client.get("/search", params={"id": "digit-0001", "k": 20, "explain": "true"})
 
     for _ in range(count):
-        threading.Thread(target=one, daemon=True).start()
+        threading.Thread(target=follow, daemon=True).start()
     time.sleep(1)
     ready.set()
     stop.wait()
@@ -148,15 +148,15 @@ def marks(stage: Stage, console: Console) -> None:
     """Time a visitor's marks in a real browser, from the press on Send to the new order on the page."""
     with chromium() as browser:
         page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), stage.console).page
-        said, took = page.get_by_role("status"), []
+        status, took = page.get_by_role("status"), []
         while len(took) < MARKS:
             expect(page.locator(".results .card")).to_have_count(20)
             for rank, kind in ((0, "yes"), (1, "yes"), (8, "no"), (9, "no")):
                 page.locator(".results .card").nth(rank).locator(f".{kind}").click()
             page.evaluate("document.getElementById('said').replaceChildren()")
             page.get_by_role("button", name="Send").click()
-            expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
-            if answer := re.search(r"shows it ([\d.]+) (m?s) after", said.inner_text()):
+            expect(status).to_have_text(re.compile("went live|No new version"), timeout=10_000)
+            if answer := re.search(r"shows it ([\d.]+) (m?s) after", status.inner_text()):
                 took.append(float(answer[1]) * (1 if answer[2] == "ms" else 1000))
             page.get_by_role("button", name="Any item").click()
             page.wait_for_timeout(100)

@@ -172,18 +172,18 @@ def recalls(title: str, learner: Learner, features: Features, labels: Array) -> 
             trial = time.thread_time() - began
             shares, took, plain = [], [], []
             for left, asked in queries.items():
-                found = []
+                answers = []
                 for query in asked:
                     began = time.thread_time()
                     hits = reranking.nearest(query, K)
                     took.append(time.thread_time() - began)
                     assert hits is not None
-                    found.append(set(hits.rows.tolist()))
+                    answers.append(set(hits.rows.tolist()))
                     if left == 1:
                         began = time.thread_time()
                         gallery.nearest(query, K)
                         plain.append(time.thread_time() - began)
-                shares.append(shared(found, exact[new][left]))
+                shares.append(shared(answers, exact[new][left]))
             took = took[:QUERIES]
             table.add_row(
                 f"{old:,}", f"{new:,}", f"{1e3 * prepared:.0f} ms", f"{1e3 * trial:.0f} ms", "yes" if trusted else "no",
@@ -193,9 +193,9 @@ def recalls(title: str, learner: Learner, features: Features, labels: Array) -> 
     return table
 
 
-def shared(found: Answers, exact: Answers) -> float:
+def shared(answers: Answers, exact: Answers) -> float:
     """The share of the exact answers that was found, mean of the queries."""
-    return float(np.mean([len(mine & right) / len(right) for mine, right in zip(found, exact, strict=True)]))
+    return float(np.mean([len(mine & right) / len(right) for mine, right in zip(answers, exact, strict=True)]))
 
 
 def published(features: Features, labels: Array) -> Table:
@@ -249,7 +249,6 @@ def swap(node: RetrievalNode, publish: Callable[[], object], version: int) -> It
 
 
 def snapshot(catalogue: Catalogue, metric: Metric, version: int) -> Snapshot:
-    """A snapshot with this metric."""
     return Snapshot(
         model="shop", learner="dca", version=version, generation=catalogue.generation, event_time=None,
         oldest_event_time=None, progress={}, metric=metric,
@@ -257,6 +256,6 @@ def snapshot(catalogue: Catalogue, metric: Metric, version: int) -> Snapshot:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    """Wait until this is so."""
+    """Look every 5 ms, so that the times measured are no later than that."""
     while not condition():
         time.sleep(0.005)

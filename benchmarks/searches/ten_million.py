@@ -112,7 +112,7 @@ def learn_and_search(folder: Path, table: Table) -> None:
         times, _ = searches(node_port, draw, AT_REST)
         table.add_row(f"{AT_REST} searches at rest: p50, slowest", in_ms(times, 0.5, 1.0), "", "")
         before = cpu_seconds(node.pid)
-        with Watch(node) as watch, told(sink):
+        with Watch(node) as watch, learning_goes_on(sink):
             times, versions = searches(node_port, draw, WHILE_LEARNING)
         each = f"{(cpu_seconds(node.pid) - before) / WHILE_LEARNING:.2f} s each"
         what = f"{WHILE_LEARNING} searches while {versions} versions answer: p50, p99"
@@ -170,7 +170,7 @@ def searches(port: int, draw: np.random.Generator, count: int) -> tuple[list[flo
 
 
 @contextmanager
-def told(sink: FileSink) -> Iterator[None]:
+def learning_goes_on(sink: FileSink) -> Iterator[None]:
     """Send triplets while the block runs."""
     stop, draw = threading.Event(), np.random.default_rng(1)
 
@@ -188,7 +188,7 @@ def told(sink: FileSink) -> Iterator[None]:
 
 
 def tell(sink: FileSink, draw: np.random.Generator, count: int) -> None:
-    """Send triplets of any items."""
+    """Write triplets of random items into the log, durably."""
     for query, relevant, irrelevant in draw.integers(0, ITEMS, (count, 3)).tolist():
         event = Triplet(model="shop", query=str(query), relevant=str(relevant), irrelevant=str(irrelevant))
         sink.send(encode(event), key=event.model)
@@ -196,7 +196,6 @@ def tell(sink: FileSink, draw: np.random.Generator, count: int) -> None:
 
 
 def in_ms(times: list[float], *quantiles: float) -> str:
-    """Quantiles of times, in milliseconds."""
     return ", ".join(f"{1e3 * value:.0f} ms" for value in np.quantile(times, quantiles))
 
 

@@ -138,7 +138,6 @@ class Node:
         self.process = processes.start(folder, "node", "--config", f"{name}.toml", name=name)
 
     def get(self, path: str) -> bytes:
-        """The body of an answer."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return bytes(answer.read())
 
@@ -157,7 +156,7 @@ class Node:
         raise TimeoutError(f"version {version:,} does not answer: see the logs of the nodes")
 
     def search(self, item: str, matching: Mapping[str, Any]) -> list[str]:
-        """The ids that are answered."""
+        """The ids of the K items that the node answers for this one."""
         body = {"id": item, "k": K} | ({"filter": matching} if matching else {})
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/search", msgspec.json.encode(body), {"content-type": "application/json"}

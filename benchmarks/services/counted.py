@@ -47,7 +47,7 @@ class Stage:
         self.worker = self.start(__name__, servers.far_log, self.store.url_by_detour, f"127.0.0.1:{PORT}")
 
     def start(self, module: str, servers: str, url: str, bind: str = "") -> subprocess.Popen[str]:
-        """Start a worker."""
+        """Start ``module`` as a worker that reaches its log and its store at these addresses."""
         path = self.folder / f"{module}.toml"
         path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{servers}"\ntopic = "clicks"\nsession_timeout_s = {SESSION_S}\n'
@@ -93,7 +93,7 @@ class Stage:
         wait_until(lambda: self.total(metric) >= until)
 
     def page(self, path: str) -> str:
-        """A page of the worker."""
+        """What the worker answers at this path of its own HTTP server."""
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/{path}", timeout=30) as answer:
             return str(answer.read().decode())
 

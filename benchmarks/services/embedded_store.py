@@ -21,9 +21,11 @@ from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 
-LARGE, SMALL = (50, 3209), (16, 112)  # rank, dimensions
+# Rank and dimensions of a model.
+LARGE, SMALL = (50, 3209), (16, 112)
 ROUNDS, MODELS = 100, int(os.environ.get("OMDML_STORED_MODELS", "5000"))
-PORTION = 50  # models that a worker writes together
+# A worker writes so many models together.
+PORTION = 50
 PAUSE_S = 0.02
 
 

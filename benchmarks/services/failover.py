@@ -25,7 +25,8 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 
 MODEL, RATE, LABELS, ITEMS = "shop", 200, 10, 500
-TURNS = 3  # of each
+# Each case is measured so often.
+TURNS = 3
 # Seconds: the default, and one that brokers allow if they are told to.
 SESSION_S, SHORT_S = 6.0, 1.5
 
@@ -67,7 +68,7 @@ class Fleet:
         return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
-        """The live version."""
+        """The version that is live, or 0 if none ever was."""
         pointer = self.store.current(MODEL)
         return pointer.version if pointer else 0
 
@@ -80,7 +81,7 @@ class Fleet:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Stop sending."""
+        """Stop sending, and wait until all that was sent is in the log."""
         self.enough.set()
         self.load.join()
         self.sink.close()

@@ -58,8 +58,8 @@ def _rates(folder: Path, events: int, dim: int, seed: int) -> tuple[float, float
     for begin in range(0, events, FILE_RECORDS):
         end = min(events, begin + FILE_RECORDS)
         rows = from_labels(labels, end - begin, seed + begin).tolist()
-        said = (Triplet(model="m", query=f"i{q}", relevant=f"i{r}", irrelevant=f"i{s}", at=1.0) for q, r, s in rows)
-        records = [Record(home, begin + place, encode(event)) for place, event in enumerate(said)]
+        triplets = (Triplet(model="m", query=f"i{q}", relevant=f"i{r}", irrelevant=f"i{s}", at=1.0) for q, r, s in rows)
+        records = [Record(home, begin + place, encode(event)) for place, event in enumerate(triplets)]
         put_file(folder_of(archive, home) / f"{begin}.parquet", begin, end, records)
     result = look([str(archive)], 0, None)
     job = job_of("m", spec, configuration, open_specs, placement, SECRET, SPAN)

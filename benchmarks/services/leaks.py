@@ -56,7 +56,7 @@ def learn(stage: Stage, times: int) -> None:
 
 
 def publish(stage: Stage, times: int) -> None:
-    """Models are published."""
+    """Versions are published while people click."""
     with stage.clicking():
         for _ in range(0, times, 100):
             stage.after(lambda: None, "publications_total", 100)

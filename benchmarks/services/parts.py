@@ -32,7 +32,7 @@ FORKS = multiprocessing.get_context("fork")
 
 
 def main(console: Console) -> None:
-    """Print both tables."""
+    """Print how fast parts learn, and what it costs to add them up."""
     one_thread()
     columns = ("coordinates", "parts", "events", "events a second of a core", "of all cores", "ratio to one part")
     learning = Table(*columns, title="learning, processor time")

@@ -39,7 +39,8 @@ SUSTAINED_S, SUSTAINED_RATE = 60, 12_000
 FRESH_S, FRESH_RATE = 30, 500
 # As deploy/RUNBOOK.md recommends. The tests' servers write each change to the disk before they answer.
 EVERYSEC = ("--appendfsync", "everysec")
-LIMIT_S = 300  # for anything to go live
+# Anything must go live within this time.
+LIMIT_S = 300
 
 
 class ShippedKafka(KafkaServer):

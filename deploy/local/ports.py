@@ -1,4 +1,4 @@
-"""Finds free ports on loopback."""
+"""Finds ports of the loopback address that no process listens on."""
 
 import random
 import socket

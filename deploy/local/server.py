@@ -78,7 +78,7 @@ class Server(Started):
 
     @property
     def address(self) -> str:
-        """``host:port`` of the server."""
+        """What clients connect to, as ``host:port``."""
         return f"{ports.HOST}:{self.port}"
 
     @property

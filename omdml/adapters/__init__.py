@@ -1,1 +1,1 @@
-"""omdml's learners inside other libraries."""
+"""Adapters with which other libraries use the learners of omdml."""

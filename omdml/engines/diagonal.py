@@ -29,6 +29,8 @@ class DiagonalEngine(Engine):
         self.rule, self.group = rule, group
         n = np.array([len(weights) for weights in start.values()], np.int64)
         w, v = np.concatenate(list(start.values())), np.zeros(n.sum())
+        # Coordinates of a group that lie side by side are a run, which the kernel adds up at once. Without groups there
+        # are no runs, and ``folded`` is ``v`` itself.
         run_starts = run_groups = np.empty(0, np.int64)
         folded = v
         if group is not None:

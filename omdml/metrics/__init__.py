@@ -1,6 +1,6 @@
 """Metrics: immutable results of learning that embed and score items, and are published in snapshots.
 
-They import scipy and compiled kernels where they compute. A process that only reads a snapshot does not wait for
+They import scipy and compiled kernels only when they compute. A process that only reads a snapshot does not wait for
 these.
 """
 

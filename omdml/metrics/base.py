@@ -54,13 +54,15 @@ class Metric(ABC):
         Raises FeedbackError if the features do not fit or the task is unknown, MeasureError if there is no embedding.
         """
 
-    @abstractmethod
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Closeness (n,) of ``items`` (n, d_i) to one ``query`` (d_i,) or (1, d_i): higher is closer.
 
         It is minus the learned squared distance, or the learned score if the metric has no distance. Raises
         FeedbackError if the features do not fit or the task is unknown.
         """
+        point = query_point(query, self.dims)
+        difference = self.embed(items, task) - self.embed(point, task)
+        return -np.einsum("ij,ij->i", difference, difference)
 
     def columns(self, task: str | None = None) -> dict[str, int]:
         """Number of components of an embedding that belong to each part of the metric, in their order.

@@ -9,7 +9,7 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError
-from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen, query_point
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
 
 SHARED = "shared"
 
@@ -83,12 +83,6 @@ class CoupledMetric(Metric):
                 ]
                 embedded[start : start + CHUNK_ROWS] = np.concatenate(parts, axis=1) @ projection.T
         return embedded
-
-    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance (n,) of each item: higher is closer."""
-        point = query_point(query, self.dims)
-        difference = self.embed(items, task) - self.embed(point, task)
-        return -np.einsum("ij,ij->i", difference, difference)
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """``<name>/L``; described by ``dims``, ``stacks`` and the order of ``names``."""

@@ -67,12 +67,6 @@ class DiagonalMetric(WeightedCoordinates):
             column += size
         return embedded
 
-    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance (n,) of each item: higher is closer."""
-        point = query_point(query, self.dims)
-        difference = self.embed(items, task) - self.embed(point, task)
-        return -np.einsum("ij,ij->i", difference, difference)
-
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Self:
         """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen, query_point
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
 
 
 class ProjectionMetric(Metric):
@@ -59,12 +59,6 @@ class ProjectionMetric(Metric):
                     block[start : start + CHUNK_ROWS] = chunk @ scaled
                 column += matrix.shape[0]
         return embedded
-
-    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance (n,) of each item: higher is closer."""
-        point = query_point(query, self.dims)
-        difference = self.embed(items, task) - self.embed(point, task)
-        return -np.einsum("ij,ij->i", difference, difference)
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """``<modality>/W`` and ``weights``, in the order of ``modalities``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
@@ -19,6 +20,10 @@ class ScoredMetric(Metric):
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """Raise MeasureError: there is no embedding."""
         raise MeasureError(f"a {self.kind} metric has no embedding: use score(query, items)")
+
+    @abstractmethod
+    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
+        """The learned score (n,) of each item: higher is closer."""
 
 
 def along(directions: Mapping[str, Array], items: Mapping[str, Array]) -> Array:

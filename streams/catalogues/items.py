@@ -54,9 +54,10 @@ class Later(NamedTuple):
 class Items:
     """Base of the catalogues: ids in the order of their rows, the matrices, and sets of items.
 
-    About 150 bytes an item beside its vectors: a million take 0.15 GB. Rows are only ever added: the vectors are there
-    before their ids are known, so whoever asks for rows first and for ``features`` then finds them. The newest row of
-    an id is the item; rows of items that were put again or deleted stay, and ``shown`` says which ones are items.
+    An item takes about 150 bytes beside its vectors: a million take 0.15 GB. Rows are only ever added, and their
+    vectors before their ids. So whoever asks for row numbers first, and for ``features`` after that, finds the vectors.
+    The newest row of an id is the item. Rows of items that were put again or deleted stay; ``shown`` says which rows
+    are items.
 
     Any number of threads may read, refresh and change.
 
@@ -137,7 +138,7 @@ class Items:
 
         Raises CatalogueError if none was made, or if it is unknown whether they were: to repeat them does no harm.
         """
-        # While the disk is waited for, others may refresh: what is written by then is whole.
+        # Others may refresh while this waits for the disk, because whatever they find written is whole.
         with self._changing, self._exclusively():
             self.refresh()
             settled = SettledChanges(self, batches)
@@ -166,7 +167,7 @@ class Items:
         return set(islice(reversed(newest), missing))
 
     def _keep_thumbnails(self, batches: Sequence[Prepared], results: Sequence[Changed | ChangeError]) -> None:
-        """Those of the batches that were made. The picture of an item that was deleted, or put without one, goes."""
+        """Write the thumbnails of batches that were made; remove those of items deleted, or put without a picture."""
         if self.manifest.describer is None:
             return
         for batch, result in zip(batches, results, strict=True):
@@ -189,7 +190,7 @@ class Items:
         return self._row_of.get(item) in self._elements[1]
 
     def _take_in_all(self) -> None:
-        """What :meth:`refresh` does, before it says what it did."""
+        """Take in all that is new. :meth:`refresh` then counts its rows."""
         raise NotImplementedError
 
     def _exclusively(self) -> AbstractContextManager[None]:
@@ -226,10 +227,10 @@ class Items:
         return np.fromiter(map(self._row_of.get, ids, repeat(-1)), np.int64, len(ids))
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """The same for raw vectors of some modalities, one at least: the others get their conditional means.
+        """Scale raw vectors of at least one modality as :meth:`scale` does; the others get their conditional means.
 
-        These are learned on the items that the generation began with, so that added items change none. Raises
-        CatalogueError as ``scale`` does, but for a missing modality.
+        These are computed from the items that the generation began with, so that they stay the same if items are added.
+        Raises CatalogueError as ``scale`` does, but not for a missing modality.
         """
         if not vectors or not vectors.keys() <= self.dims.keys():
             return self.scale(vectors)
@@ -250,7 +251,7 @@ class Items:
         return Filling({name: self.features[name][: self.first] for name in self.dims})
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
+        """Raw vectors (n, d) of each modality, scaled as the catalogue's own were.
 
         Raises
         ------
@@ -281,7 +282,8 @@ class Items:
             self._changes += 1
             self._rows_of_changes += entry.put
             self._later_changes += not entry.built
-            # Who lists attributes of deleted items finds none: a later item of this id has none of them.
+            # A deleted item loses its attributes, because a later item with its id must not get them. So deleting it
+            # counts as a change of attributes.
             if entry.attributes is not None or (entry.delete and entry.id in self.attributes):
                 self._attributed += 1
                 self._newly_attributed.append(entry.id)

@@ -74,7 +74,7 @@ class MappedItems:
 
     @property
     def shown(self) -> ShownRows:
-        """Which rows are items now."""
+        """Which rows are items now; the others were deleted, or are not shown yet."""
         return self._items.shown
 
     @property
@@ -104,7 +104,7 @@ class MappedItems:
         return self._items.change(batches)
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Coordinates of raw vectors (n, d) a modality; raises CatalogueError as the catalogue does."""
+        """Coordinates of raw vectors (n, d) of each modality; raises CatalogueError as the catalogue does."""
         return self._mapped(self._items.scale(vectors))
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:

@@ -30,7 +30,8 @@ class ItemSet(msgspec.Struct, frozen=True):
     items: Annotated[tuple[Id, ...], Meta(min_length=1)]
 
 
-Sets = Mapping[str, Sequence[str]]  # set id to item ids
+# The ids of the items of each set, by the set's id.
+Sets = Mapping[str, Sequence[str]]
 _decoder = msgspec.json.Decoder(ItemSet)
 _encoder = msgspec.json.Encoder()
 

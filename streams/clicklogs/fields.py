@@ -9,7 +9,8 @@ from typing import Any
 from omdml.errors import ConfigurationError, FeedbackError
 
 ClickRecord = Mapping[str, Any]
-MAX_ID = 512  # characters
+# An id of an event has at most so many characters.
+MAX_ID = 512
 # A value that begins with this is the same for every record.
 CONSTANT = "="
 

@@ -107,12 +107,12 @@ class SingleWriter:
         self._pictures = pictures
 
     def add(self, item: str, thumbnail: Pixels | None) -> None:
-        """See :class:`Thumbnails`."""
+        """Write this picture at once, under a name made from its item."""
         if thumbnail is not None:
             self._pictures.write(own_name(item), encoded(thumbnail))
 
     def close(self) -> None:
-        """See :class:`Thumbnails`."""
+        """Leave all as it is: each picture was written when it came, and there is no index."""
 
 
 class AtlasWriter:
@@ -132,7 +132,7 @@ class AtlasWriter:
         self._entries = list(read_index(pictures).atlases) if first else []
 
     def add(self, item: str, thumbnail: Pixels | None) -> None:
-        """See :class:`Thumbnails`."""
+        """Keep this picture, or the gap of a row without one, until an atlas is full."""
         self._waiting.append(thumbnail)
         if len(self._waiting) == CELLS_OF_ATLAS:
             self._write()

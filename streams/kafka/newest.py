@@ -91,7 +91,7 @@ def first_records(
                 try:
                     batches = consumer.poll(timeout_ms=milliseconds(SLICE_S), max_records=1)
                 except Unreadable:
-                    # It is the worker that tells of damage, where it stops.
+                    # The worker reports the damage when it gets there.
                     consumer.pause(internals.drop_batch(consumer))
                     continue
                 for tp, batch in batches.items():

@@ -42,7 +42,8 @@ class Sent(NamedTuple):
     acknowledgement: Any
     key: str | None
     size: int
-    sent_at: float  # monotonic
+    # Seconds of the monotonic clock.
+    sent_at: float
 
 
 class KafkaSink:

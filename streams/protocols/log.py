@@ -35,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommitResult(Enum):
-    """What became of a commit."""
+    """Whether the log recorded the offsets of a commit, and if not, why."""
 
     RECORDED = "recorded"
     # This member no longer owns a partition, and must not write any more.
@@ -151,4 +151,4 @@ class Sink(Protocol):
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
 
     def close(self) -> None:
-        """Flush, then release all resources."""
+        """Wait until everything sent is durable, as :meth:`flush` does, then release all resources."""

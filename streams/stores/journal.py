@@ -22,7 +22,8 @@ PINNED = "pinned"
 MOVES_KEPT = 200
 
 Number = TypeVar("Number")
-SnapshotKey = tuple[int, str]  # version and digest
+# Version and digest of a snapshot.
+SnapshotKey = tuple[int, str]
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,9 +75,9 @@ def test_what_a_document_lacks_or_has_twice_is_not_found():
 @pytest.mark.parametrize(("text", "code", "sentence"), [("1.06", 0, "0 disagree"), ("3", 1, "1 disagree")])
 def test_the_command_fails_if_a_figure_disagrees(page, tmp_path, monkeypatch, capsys, text, code, sentence):
     page(f"At most {text}x.")
-    kept = recorded(tmp_path)
+    recorded_figures = recorded(tmp_path)
     monkeypatch.setattr(evidence, "load", lambda: {"toy": [Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")]})
-    monkeypatch.setattr(evidence, "read", lambda name: kept)
+    monkeypatch.setattr(evidence, "read", lambda name: recorded_figures)
     assert evidence.main(["--recorded"]) == code
     assert sentence in capsys.readouterr().out
 

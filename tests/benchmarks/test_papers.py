@@ -48,28 +48,28 @@ def checkout(tmp_path, monkeypatch):
 
 
 def test_what_a_table_tells_may_change_without_computing_it_again(checkout):
-    told = cache.path(checkout(), {"seed": 0})
-    assert cache.path(checkout(TABLE.replace("prose", "other prose").replace("ords", "riting")), {"seed": 0}) == told
-    assert cache.path(checkout(scale=SCALE.replace("return 1", "return 2")), {"seed": 0}) == told
-    assert cache.path(checkout(core="ETA = 0.01\n"), {"seed": 0}) == told
+    before = cache.path(checkout(), {"seed": 0})
+    assert cache.path(checkout(TABLE.replace("prose", "other prose").replace("ords", "riting")), {"seed": 0}) == before
+    assert cache.path(checkout(scale=SCALE.replace("return 1", "return 2")), {"seed": 0}) == before
+    assert cache.path(checkout(core="ETA = 0.01\n"), {"seed": 0}) == before
 
 
 def test_what_a_table_computes_with_may_not(checkout):
-    told = cache.path(checkout(), {"seed": 0})
-    assert cache.path(checkout(), {"seed": 1}) != told
-    assert cache.path(checkout(TABLE.replace("return scaled(seed)", "return scaled(-seed)")), {"seed": 0}) != told
-    assert cache.path(checkout(scale=SCALE.replace("FACTOR = 2", "FACTOR = 3")), {"seed": 0}) != told
-    assert cache.path(checkout(core="ETA = 0.02\n"), {"seed": 0}) != told
+    before = cache.path(checkout(), {"seed": 0})
+    assert cache.path(checkout(), {"seed": 1}) != before
+    assert cache.path(checkout(TABLE.replace("return scaled(seed)", "return scaled(-seed)")), {"seed": 0}) != before
+    assert cache.path(checkout(scale=SCALE.replace("FACTOR = 2", "FACTOR = 3")), {"seed": 0}) != before
+    assert cache.path(checkout(core="ETA = 0.02\n"), {"seed": 0}) != before
 
 
 def test_an_interrupted_table_goes_on_where_it_stopped(checkout):
     table = checkout()
-    assert cache.kept(table, {"seed": 0}) is None
+    assert cache.kept_result(table, {"seed": 0}) is None
     cache.compute(table, {"seed": 0})
     with pytest.raises(ZeroDivisionError):
         cache.compute(table, {"seed": 1})
-    assert cache.kept(table, {"seed": 0}).result == 2
-    assert cache.kept(table, {"seed": 1}) is None
+    assert cache.kept_result(table, {"seed": 0}).result == 2
+    assert cache.kept_result(table, {"seed": 1}) is None
 
 
 @pytest.mark.parametrize("damaged", ["", '{"result": [1, 2', '{"outcome": 1}', "[]"])
@@ -77,7 +77,7 @@ def test_a_damaged_kept_file_counts_as_none(checkout, damaged):
     table = checkout()
     cache.compute(table, {"seed": 0})
     cache.path(table, {"seed": 0}).write_text(damaged)
-    assert cache.kept(table, {"seed": 0}) is None
+    assert cache.kept_result(table, {"seed": 0}) is None
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_the_page_has_the_words_that_the_code_of_a_table_writes(name):
     section = dict(sections(page.PAGE.read_text()))[name]
     assert page.markdown(table.ABOUT) in section
     lines = [" ".join(claim.split()) for claim in re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", section.strip(), re.M | re.S)]
-    told = [re.sub(r"^~~|~~ \(not in this run\)$|\*\*(Agrees|Differs)\.\*\* ", "", line) for line in lines]
+    claims = [re.sub(r"^~~|~~ \(not in this run\)$|\*\*(Agrees|Differs)\.\*\* ", "", line) for line in lines]
     known = [re.compile(pattern) for pattern in patterns(inspect.getsource(table))]
-    assert told
-    assert [claim for claim in told if not any(pattern.fullmatch(claim) for pattern in known)] == []
+    assert claims
+    assert [claim for claim in claims if not any(pattern.fullmatch(claim) for pattern in known)] == []
 
 
 def sections(text):

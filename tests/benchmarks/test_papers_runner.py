@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers``: what it prints and answers where something stands in a table's way."""
+"""``python -m benchmarks.papers``: what it prints and answers if something stands in a table's way."""
 
 from __future__ import annotations
 

@@ -100,11 +100,11 @@ def test_version_counts_comparisons(name):
 def test_inputs_are_untouched(name):
     rows, columns = comparisons(name)
     items = features()
-    kept = {modality: x.copy() for modality, x in items.items()}
+    untouched = {modality: x.copy() for modality, x in items.items()}
     copies = {column: np.copy(values) for column, values in columns.items()}
     learn(made(name), rows, columns, items=items)
     for modality, x in items.items():
-        np.testing.assert_array_equal(x, kept[modality])
+        np.testing.assert_array_equal(x, untouched[modality])
     for column, values in columns.items():
         np.testing.assert_array_equal(values, copies[column])
 

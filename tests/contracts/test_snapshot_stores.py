@@ -150,10 +150,10 @@ class TestSnapshotsOfAnyStore:
         store.move("shop", 1, pin=True)
         for version in range(3, 50):
             assert store.publish(snapshot(version), epoch) is Written.STORED
-        kept = {version for version in range(50) if store.load("shop", version)}
-        assert {1, *range(38, 50)} <= kept
-        assert len(kept) < 30
-        assert {version for (version,) in history_fields(store, "version")} == kept
+        versions = {version for version in range(50) if store.load("shop", version)}
+        assert {1, *range(38, 50)} <= versions
+        assert len(versions) < 30
+        assert {version for (version,) in history_fields(store, "version")} == versions
         assert live(store).version == 1
         assert store.move("shop", None, pin=False).version == 49
 

@@ -44,7 +44,7 @@ def test_the_board_fits_grafanas_types_and_a_mistaken_one_does_not(packages, tmp
     mistakes = {'"gridPos"': '"gridPlace"', '"refId"': '"ref"', '"type": "stat"': '"type": "number"'}
     assert all(right in board for right in mistakes)
     mistaken = {f"mistake-{n}": board.replace(*words, 1) for n, words in enumerate(mistakes.items())}
-    said = complaints(packages, tmp_path, {"board": board, **mistaken})
-    assert not [line for line in said if line.startswith("board.ts")]
+    lines = complaints(packages, tmp_path, {"board": board, **mistaken})
+    assert not [line for line in lines if line.startswith("board.ts")]
     for name in mistaken:
-        assert any(line.startswith(f"{name}.ts(") for line in said), name
+        assert any(line.startswith(f"{name}.ts(") for line in lines), name

@@ -30,7 +30,7 @@ def check(path):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_it_is_a_compose_file(tmp_path):
+def test_the_compose_file_fits_the_schema_of_compose(tmp_path):
     done = check(FOLDER / "compose.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (FOLDER / "compose.yaml").read_text()

@@ -7,7 +7,8 @@ import threading
 from omdml.errors import SourceError
 from tests.support.worlds import events
 
-MOST = 200_000  # events a load can send
+# A load can send at most so many events.
+MOST = 200_000
 # Each burst is one publication and one swap: more of them keep the processors busy and show nothing more.
 BURST = 20
 

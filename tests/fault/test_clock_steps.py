@@ -101,8 +101,8 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
 
     def has_all(store) -> bool:
         *_, last = read_records(tmp_path / "feedback")
-        kept = store.peek("shop")
-        return kept is not None and kept.next == last.offset + 1
+        checkpoint = store.peek("shop")
+        return checkpoint is not None and checkpoint.next == last.offset + 1
 
     def learns(count: int, contrary: bool = False) -> int:
         """Send so many events, wait until they are learned or held out, and return the version that is live."""
@@ -142,6 +142,6 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
         assert plain.stop(LIMIT_S) == 0, plain.said[-2000:]
     finally:
         plain.close()
-    kept, expected = (stores[name].peek("shop") for name in ("stepped", "plain"))
-    assert (kept.version, kept.progress) == (expected.version, expected.progress)
-    assert (kept.state, kept.reference) == (expected.state, expected.reference)
+    checkpoint, expected = (stores[name].peek("shop") for name in ("stepped", "plain"))
+    assert (checkpoint.version, checkpoint.progress) == (expected.version, expected.progress)
+    assert (checkpoint.state, checkpoint.reference) == (expected.state, expected.reference)

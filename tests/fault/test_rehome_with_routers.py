@@ -63,9 +63,9 @@ def wait_until_all_adds_up(service):
 
 def learning_is_missing(service):
     """Whether the command refuses because of events that came since the workers ended."""
-    code, said = command(service, "topics", "rehome")
-    assert code == 2, said[-2000:]
-    return "events are not learned and saved yet" in " ".join(said.split())
+    code, output = command(service, "topics", "rehome")
+    assert code == 2, output[-2000:]
+    return "events are not learned and saved yet" in " ".join(output.split())
 
 
 def rehomed(service):
@@ -92,9 +92,9 @@ def rehomed_while_events_come(service):
     """Do what its refusals say while nobody stops sending, until it succeeds."""
 
     def succeeds():
-        code, said = command(service, "topics", "rehome", "--senders-go-on")
+        code, output = command(service, "topics", "rehome", "--senders-go-on")
         # The output of earlier attempts stands before that of this one.
-        refusal = " ".join(said.rpartition("omdml: ")[2].split())
+        refusal = " ".join(output.rpartition("omdml: ")[2].split())
         if code != 0 and "has members" not in refusal:
             assert "Start the workers" in refusal
             before = service.said("partition_assigned")
@@ -147,8 +147,8 @@ def test_rehome_beside_routers_and_killed_workers_learns_each_event_once(service
     service.load.rest()
     wait_until_all_adds_up(service)
     assert service.letters(), "no event came by a partition on which its model does not live"
-    code, said = command(service, "letters", "resend")
-    assert code == 0, said[-2000:]
+    code, output = command(service, "letters", "resend")
+    assert code == 0, output[-2000:]
     wait_until_all_adds_up(service)
     verdict = judge(service)
     assert (verdict.lost, verdict.doubled) == (0, 0)

@@ -33,8 +33,8 @@ def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
     sample.renumber(copy, number)
     sample.read(copy)
     sample.renumber(copy, number + 1)
-    told = rf"written by a newer omdml \(format {number + 1}, this one reads up to {number}\): run that release"
-    with pytest.raises(OmdmlError, match=told) as caught:
+    message = rf"written by a newer omdml \(format {number + 1}, this one reads up to {number}\): run that release"
+    with pytest.raises(OmdmlError, match=message) as caught:
         sample.read(copy)
     assert "damaged" not in str(caught.value)
 

@@ -85,7 +85,7 @@ def setnet(judgements, x, net, *, eta, momentum, decay, exact):
 
 
 def greedy(scores):
-    """Pairs in falling order of score, taken where neither side was taken before (5.3)."""
+    """Pairs in falling order of score, each taken if neither side was taken before (5.3)."""
     total, rows, columns = 0.0, set(), set()
     for place in np.argsort(-scores, axis=None, kind="stable"):
         row, column = np.unravel_index(place, scores.shape)

@@ -54,7 +54,7 @@ def test_what_a_killed_process_left_goes_with_the_next_file_of_the_folder(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
 
 
-def test_it_goes_from_the_folder_by_way_of_which_a_file_is_written(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_goes_from_a_folder_aside_as_well(tmp_path: Path) -> None:
     aside = tmp_path / "aside"
     aside.mkdir()
     killed_as_it_writes(aside)

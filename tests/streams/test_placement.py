@@ -314,8 +314,10 @@ def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path
     world = World(tmp_path)
     world.send(*events(10))
     stop(world.worker())
-    epoch, kept, _ = world.store.claim("shop")
-    ahead = type(kept)(**{name: getattr(kept, name) for name in kept.__struct_fields__} | {"next": 500})
+    epoch, checkpoint, _ = world.store.claim("shop")
+    ahead = type(checkpoint)(
+        **{name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__} | {"next": 500}
+    )
     world.store.save(ahead, epoch)
     world.send(*events(5, 1))
     first = world.worker()

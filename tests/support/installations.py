@@ -58,7 +58,7 @@ class Installation(World):
             sink.send(letter.encode(), letter.model)
         sink.close()
 
-    def found(self):
+    def findings(self):
         """Findings by check; the worst of a check with several."""
         levels = list(Level)
         every = sorted(
@@ -75,6 +75,6 @@ class Installation(World):
 
 def problem(shop, check, level):
     """The text of a finding of this level."""
-    finding = shop.found()[check]
+    finding = shop.findings()[check]
     assert finding.level is level, finding
     return finding.text

@@ -161,11 +161,11 @@ class Oracle:
         self, checkpoints: Iterable[bytes], letters: Iterable[bytes], acknowledged: Iterable[bytes] = ()
     ) -> list[Finding]:
         """Everything that does not add up; ``acknowledged`` are numbers of events."""
-        kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
-        wholes = [finding for model in self.in_parts for finding in self._merged(model, kept)]
+        by_model = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
+        wholes = [finding for model in self.in_parts for finding in self._merged(model, by_model)]
         reasons, resent = read_letters(letters)
-        models = sorted(self.taken.keys() | kept.keys())
-        counts = (finding for model in models for finding in self._counts(model, kept.get(model)))
+        models = sorted(self.taken.keys() | by_model.keys())
+        counts = (finding for model in models for finding in self._counts(model, by_model.get(model)))
         return [*self._numbered(acknowledged, resent), *counts, *wholes, *self._letters(reasons)]
 
     def _merged(self, model: str, kept: dict[str, Mapping[str, Any]]) -> Iterator[Finding]:

@@ -132,8 +132,10 @@ def wait_for(
         waited_s, ended = time.monotonic() - began, process is not None and not process.running
         late = waited_s >= timeout_s
         if late or ended:
-            said = f"; it said: {process.said[-2000:]}" if process else ""
-            raise AssertionError(f"{'the process ended before' if ended else f'waited {timeout_s} s for'} {what}{said}")
+            ending = f"; it said: {process.said[-2000:]}" if process else ""
+            raise AssertionError(
+                f"{'the process ended before' if ended else f'waited {timeout_s} s for'} {what}{ending}"
+            )
         # Asking takes a twentieth of a processor, less in a long wait, or a quarter if the next question would come
         # late otherwise: the rest is for those who are waited for, who spend as much on their answers, and for others.
         spent = time.thread_time() - asked

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from kafka import KafkaConsumer, TopicPartition
 
 NO_HEADERS: Mapping[str, bytes] = {}
-Place = tuple[int, int]  # partition and offset
+# Partition and offset of a record.
+Place = tuple[int, int]
 
 
 class Event(NamedTuple):
@@ -46,8 +47,10 @@ def read_topic(servers: str, topic: str, limit_s: float = 60.0) -> list[Event]:
         consumer.seek_to_beginning(*partitions)
         ends, log, deadline = consumer.end_offsets(partitions), list[Event](), time.monotonic() + limit_s
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            at = [(consumer.position(partition), ends[partition]) for partition in partitions]
-            assert time.monotonic() < deadline, f"no record of topic {topic} for {limit_s} s; positions and ends: {at}"
+            positions = [(consumer.position(partition), ends[partition]) for partition in partitions]
+            assert time.monotonic() < deadline, (
+                f"no record of topic {topic} for {limit_s} s; positions and ends: {positions}"
+            )
             polled = consumer.poll(500)
             if polled:
                 deadline = time.monotonic() + limit_s

@@ -46,7 +46,8 @@ class Shop:
         self.log = MemoryLog()
         self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
         self.learner.start(self.catalogue.features)
-        self.metrics: dict[int, ProjectionMetric] = {}  # by version
+        # By version.
+        self.metrics: dict[int, ProjectionMetric] = {}
         self.epoch = self.store.claim(model).epoch
 
     def learn(self, count: int = 20) -> None:

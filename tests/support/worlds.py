@@ -44,7 +44,8 @@ from omdml.workers.wiring.feedback_log import open_bystander
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
 TASKS = ("one", "other")
-NEVER = 1e9  # seconds
+# An interval in seconds that no test lives to see the end of.
+NEVER = 1e9
 
 
 def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:

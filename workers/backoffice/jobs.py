@@ -31,7 +31,7 @@ from omdml.workers.wiring.stores import open_stores
 
 # Characters of an event that a list of letters shows, and that an explanation shows.
 SHOWN, WHOLE = 400, 64_000
-# Reasons for leaving letters that an answer tells of.
+# An answer names at most so many different reasons for which letters were left.
 REASONS = 20
 
 
@@ -137,7 +137,7 @@ def explain(configuration: Configuration, wanted: str) -> LetterInFull:
 
 
 def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
-    """Send the events of these letters again, as far as they would be learned now, each at most once."""
+    """Send again the events of those letters that would be learned now, each at most once."""
     specs, store = open_specs(configuration), open_stores(configuration)
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
     with closing(open_sender(configuration.log, configuration.in_parts)) as sender:

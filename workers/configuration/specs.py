@@ -182,7 +182,7 @@ class Specs:
         spec = self.find(model)
         return None if spec is None else spec.learner.accepts
 
-    def kept(self, name: str) -> Spec | None:
+    def of_stored(self, name: str) -> Spec | None:
         """The spec of what a store keeps under a name: a model, or a part of one; None if nothing covers it."""
         part = part_of(name)
         if part is None:
@@ -191,7 +191,7 @@ class Specs:
 
     def of(self, model: str) -> Spec:
         """The spec of a model whose events were accepted, or of a part of it."""
-        spec = self.find(model) or self.kept(model)
+        spec = self.find(model) or self.of_stored(model)
         assert spec is not None
         return spec
 

@@ -9,7 +9,8 @@ from omdml.feedback import AnyFeedback, unread_fields
 from omdml.messages.suggestion import nearest
 from omdml.workers.configuration.wording import amount
 
-# A sender may put anything there: this many names are counted, and shown, each with so many characters.
+# A sender may use any number of names. Only the first COUNTED are counted, and NAMED of them are shown, cut to
+# CHARACTERS.
 COUNTED, NAMED, CHARACTERS = 100, 10, 40
 
 

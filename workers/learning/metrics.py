@@ -143,7 +143,7 @@ class Intake:
 
 
 class Learning:
-    """What is learned."""
+    """Metrics of learning, by model: how much was learned, and how well the metric knew it before."""
 
     def __init__(self, new: Families, models: ModelLabels) -> None:
         self._models, known = models, models.all()

@@ -1,4 +1,4 @@
-"""LearnerWorker: the loop over partitions and clocks."""
+"""The loop of a worker: it polls, learns, publishes and saves, and decides which errors it can wait for."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class LearnerWorker:
     services
         What partitions work with.
     config
-        Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
-        wait, publishing takes at most three quarters of the time, and at most a twentieth while every poll brings as
-        many records as it may.
+        How often to publish and to save. A version goes live within ``publish_interval_s``, and at once if no events
+        wait. While events wait, at most three quarters of the time are spent on publishing. While every poll brings as
+        many records as it may, it is at most a twentieth.
     hand_over_s
         Seconds that saving may take if partitions go to another worker, which does not wait for ever.
     """
@@ -129,18 +129,24 @@ class LearnerWorker:
                 log.info("learning_goes_on", after_s=round(self.services.clock() - self._outage_since, 1))
                 self._outage_since = None
         except Rewind as rewind:
+            # Events were passed over that this model must learn. Read them again, and drop what was polled after them.
             self._owned.polled.pop(rewind.partition, None)
             self.services.source.seek(rewind.partition, rewind.offset)
             log.error(rewind.why, reason=str(rewind))
         except (Fenced, StoreChanged) as doubt:
+            # Another worker may own these models, or the store forgot something. The next turn begins again from what
+            # is stored. If that is refused as well, beginning again does not help, and the worker ends.
             if self._owned.doubt:
                 raise
             self._owned.note(doubt)
         except GapError as gap:
+            # The log lacks events that were not read yet. Only an operator can accept that. If the same gap comes
+            # again, going on behind it did not help.
             if not self.services.accept_gap or str(gap) == self._trouble:
                 raise
             self._gap = gap
         except (StoreLost, StoreRefused, SourceRefused):
+            # Waiting does not help against these.
             raise
         except (StoreError, SourceError) as error:
             self._pause(error)
@@ -218,7 +224,7 @@ class LearnerWorker:
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; returns what is left."""
-        # Records that do not fit into this turn would be decoded, and looked up in the store, once more.
+        # Take no more than this turn can begin: the rest would be decoded and looked up in the store a second time.
         count = min(piece_length(records), MAX_NEW_A_TURN if partition.crowded else len(records))
         try:
             remaining = partition.take(records[:count])
@@ -226,7 +232,7 @@ class LearnerWorker:
                 self.services.metrics.intake.set_newest_taken(partition.partition, logged_at)
             return [*remaining, *records[count:]]
         except SourceError:
-            # The dead letters are away, so nothing can be saved, but what was learned goes live.
+            # Dead letters cannot be written, so nothing can be saved. What was learned can still go live.
             self.schedule.publish(self.services.clock())
             raise
 

@@ -15,7 +15,7 @@ from omdml.workers.model.written import check_written
 def move_back_to_cut(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
     """Move the models of a partition whose log was cut back to the cut. Returns those whose checkpoints cannot be read.
 
-    One that falls back to before the cut stays so: its next event has it go on from there.
+    A model that falls back to a checkpoint before the cut stays there, and goes on from it with its next event.
     """
     damaged = {}
     for name, position in store.positions(store.models()).items():

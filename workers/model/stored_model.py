@@ -47,7 +47,7 @@ class StoredModel:
         max_share_a_user: float = 1.0,
     ) -> None:
         self.name = name
-        # A part is never published or judged itself: its whole is. Its events and letters name the whole.
+        # A part is never published or judged by itself, only its whole model is. Its events and letters name the whole.
         self.is_part, self.sent_as = part_of(name) is not None, whole_of(name)
         self.learner = learner
         self.catalogue = catalogue
@@ -69,7 +69,7 @@ class StoredModel:
         self.stretches = Stretches(secret=secret)
         self.event_time: float | None = None
         self.trails = Trails(name)
-        # Clock of the oldest change that no checkpoint has, and the offset of its event.
+        # Clock time of the oldest change that no checkpoint has, and the offset of its event.
         self.changed_at = 0.0
         self.unsaved_from = 0
         # The version that was published last.
@@ -93,7 +93,7 @@ class StoredModel:
         self.stretches = Stretches(self.progress.stretches, self._secret)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
-            # The rows of these held-out events are those of another table.
+            # The row numbers of these held-out events belong to another generation of the catalogue.
             self.progress.hold_out.kept = []
         self.judge.judge_by(self.progress.hold_out)
         if checkpoint.reference:

@@ -74,8 +74,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     _save_whole(store, spec, name, start, pending, platform, was, home)
     begun = [model for part in parts if (model := _begin_again(store, spec, part, start, platform))]
     # A part that was deleted has no position, or nothing would be merged before its next event.
-    at = {model.home.number: offset_in(topic_id, model.home, model.next) for model in begun if model.home}
-    _save_whole(store, spec, name, start, PartsRecord(Vector.at(at)), platform)
+    offsets = {model.home.number: offset_in(topic_id, model.home, model.next) for model in begun if model.home}
+    _save_whole(store, spec, name, start, PartsRecord(Vector.at(offsets)), platform)
     return len(parts)
 
 

@@ -42,7 +42,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
     @property
-    def told(self) -> str:
+    def in_a_line(self) -> str:
         """Decision, reason and sentence in a line."""
         verdict = ": ".join(part for part in (self.decision, self.reason) if part)
         return ". ".join(part for part in (verdict, self.sentence) if part)
@@ -55,7 +55,7 @@ def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | No
     """
     line = newest_decision(store.history(model))
     decision = {"held": WITHHELD, TAKEN_BACK: TAKEN_BACK}.get(line["what"], ALLOWED) if line else NOT_JUDGED
-    judged = live() if line is None or decision != WITHHELD else kept(store, model, line["version"])
+    judged = live() if line is None or decision != WITHHELD else stored_snapshot(store, model, line["version"])
     if judged and line and decision == WITHHELD and judged.digest != line["digest"]:
         # Another snapshot of this version takes its place.
         judged = None
@@ -86,7 +86,7 @@ def newest_decision(lines: Sequence[Line]) -> Line | None:
     return None
 
 
-def kept(store: SnapshotStore, model: str, version: int | None) -> Snapshot | None:
+def stored_snapshot(store: SnapshotStore, model: str, version: int | None) -> Snapshot | None:
     """The snapshot of a version, by default the live one; None if it cannot be read."""
     try:
         loaded = store.load(model, version)

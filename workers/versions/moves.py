@@ -6,7 +6,7 @@ from omdml.errors import NotKept, OmdmlError
 from omdml.streams.protocols.store import NOBODY, Pointer, SnapshotStore, Why
 from omdml.workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
-# Characters of a reason.
+# A reason has at most so many characters.
 MAX_REASON = 200
 # The history's words for moves, as people make them.
 MOVES = ("rolled back", "pinned", "unpinned", "moved")
@@ -72,7 +72,7 @@ def live(store: SnapshotStore, model: str) -> Pointer:
 
 
 def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
-    """The newest version that was live, is older than the one that is, was not taken back, and can be served.
+    """The newest version before the live one that was live itself, was not taken back, and can be served.
 
     Raises StoreError if none is kept.
     """

@@ -42,8 +42,8 @@ class Standing(NamedTuple):
     reset_at: float | None
     drift: Line | None
 
-    def told(self, now: float) -> str:
-        """In a few words, for a table."""
+    def in_words(self, now: float) -> str:
+        """Whether nodes can load the live version, and what else an operator should know, for a cell of a table."""
         if self.problem:
             return f"no: {self.problem.text}"
         words = [f"pinned {span(now - self.pointer.published_at)} ago"] if self.pointer.pinned else []

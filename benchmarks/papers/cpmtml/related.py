@@ -39,13 +39,15 @@ TITLE = "CP-mtML Table 2: related tasks, few pairs of the main one"
 MATHS = "5"
 DATA = ("cifar10",)
 SEEDS = range(5)
-MAINS, AUXILIARIES = (500, 1_500, 5_000), 40_000  # pairs
+# Numbers of pairs of the two tasks.
+MAINS, AUXILIARIES = (500, 1_500, 5_000), 40_000
 UNITS = [{"pairs": pairs, "seed": seed} for pairs in MAINS for seed in SEEDS]
-TRAINING, HELD = 8_000, 1_000  # images to learn from; to choose on, and as many to test
+# Images to learn from, and images of each of the other two parts: one to choose on, one to test.
+TRAINING, HELD = 8_000, 1_000
 CALLS = "mean 1-call@K, %"
 MEASURES: dict[str, Callable[[Array], Array]] = {
-    CALLS: lambda found: 100 * found[..., :MAP].mean(axis=-1),
-    "mAP": lambda found: found[..., MAP],
+    CALLS: lambda measures: 100 * measures[..., :MAP].mean(axis=-1),
+    "mAP": lambda measures: measures[..., MAP],
 }
 ABOUT = f"""
 The question is that of the section before, but here the tasks are related, and the main one has few pairs. The paper
@@ -89,13 +91,13 @@ def section(results: list[Result]) -> list[Block]:
     of: dict[int, list[Result]] = {}
     for unit, result in zip(UNITS, results, strict=True):
         of.setdefault(int(unit["pairs"]), []).append(result)
-    told = [[f"{pairs:,}", *row] for pairs, runs in of.items() for row in rows(runs, (WPCA, *LEARNERS, OTHER))]
+    lines = [[f"{pairs:,}", *row] for pairs, runs in of.items() for row in rows(runs, (WPCA, *LEARNERS, OTHER))]
     return [
         ABOUT,
         Grid(
             "Class, beside super-class: 1-call@K in %",
             ["main pairs", "method", *(f"K = {place}" for place in PLACES), "mAP", "chosen"],
-            told,
+            lines,
         ),
         ends(results),
         Plot("cpmtml_related", "By number of main pairs, and by gamma", lambda figure: drawn(figure, of), (9.5, 7)),
@@ -153,8 +155,8 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
     fewest = {method: calls(best(of[MAINS[0]], method)) for method in (SINGLE, UNION, COUPLED)}
     return [
         Claim(
-            f"""By the mean of 1-call@K CP-mtML has {told(coupled, 1)}%, stML {told(single, 1)}% and utML
-            {told(union, 1)}%, with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Call two methods level if
+            f"""By the mean of 1-call@K CP-mtML has {by_pairs(coupled, 1)}%, stML {by_pairs(single, 1)}% and utML
+            {by_pairs(union, 1)}%, with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Call two methods level if
             they differ by no more than the seeds spread. Then CP-mtML is {in_words}, and it is ahead in {ahead} of
             {len(UNITS)} runs. So the paper's order comes only with the most pairs, and there methods are further
             apart.""",
@@ -172,14 +174,14 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
             agrees=bool(coupled[0] > single[0] > union[0]),
         ),
         Claim(
-            f"""Sharing itself, gamma 1 instead of 0, changes the mAP of CP-mtML by {told(apart["mAP"], sign="+")}:
-            most with the fewest pairs. It does not help 1-call@K ({told(apart[CALLS], 1, "+")} points), which looks at
-            the first places alone.""",
+            f"""Sharing itself, gamma 1 instead of 0, changes the mAP of CP-mtML by {by_pairs(apart["mAP"], sign="+")}:
+            most with the fewest pairs. It does not help 1-call@K ({by_pairs(apart[CALLS], 1, "+")} points), which looks
+            at the first places alone.""",
             bool((apart["mAP"] > 0).all() and np.argmax(apart["mAP"]) == 0 and (apart[CALLS] < 1).all()),
         ),
         Claim(
-            f"""So CP-mtML's lead over stML in 1-call@K is there at gamma 0 already ({told(alone, 1)}%; stML
-            {told(single, 1)}%). At gamma 0 the L_0 of CP-mtML stays at WPCA. The paper has no such control.""",
+            f"""So CP-mtML's lead over stML in 1-call@K is there at gamma 0 already ({by_pairs(alone, 1)}%; stML
+            {by_pairs(single, 1)}%). At gamma 0 the L_0 of CP-mtML stays at WPCA. The paper has no such control.""",
             bool((alone > single).all()),
         ),
     ]
@@ -193,6 +195,6 @@ def beside(ours: Array, other: Array) -> str:
     return "ahead of" if gap.mean() > 0 else "behind"
 
 
-def told(values: Array, digits: int = 3, sign: str = "") -> str:
+def by_pairs(values: Array, digits: int = 3, sign: str = "") -> str:
     """Values in words, by number of main pairs."""
     return ", ".join(f"{value:{sign}.{digits}f}" for value in values)

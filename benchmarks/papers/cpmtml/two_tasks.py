@@ -16,24 +16,31 @@ from omdml.metrics.coupled import SHARED, CoupledMetric
 
 Array = NDArray[Any]
 TASKS = MAIN, AUXILIARY = ("main", "auxiliary")
-PLACES = (2, 5, 10, 20)  # K of 1-call@K
-MAP = len(PLACES)  # place of mAP behind them
+# The values of K in 1-call@K.
+PLACES = (2, 5, 10, 20)
+# Measures are the calls at PLACES, then mAP at this place.
+MAP = len(PLACES)
 ETAS, GAMMAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1), (0.0, 0.1, 0.25, 0.5, 1.0)
 LEAST, MOST = f"eta {ETAS[0]:g},", f"eta {ETAS[-1]:g},"
-DRAWS = (5_000, 20_000)  # of each task
+# Numbers of pairs that are drawn of each task.
+DRAWS = (5_000, 20_000)
 WPCA, SINGLE, UNION, LMCA, COUPLED = "WPCA", "stML", "utML", "mtLMCA", "CP-mtML"
 LEARNERS: dict[str, type[Learner]] = {SINGLE: StML, UNION: UtML, LMCA: MtLMCA, COUPLED: CPmtML}
 OTHER = "stML of the auxiliary task"
-PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}  # of CP-mtML
-Trial = dict[str, Any]  # what was chosen, its score on validation, its measures on test
-Result = dict[str, list[Trial]]  # by method; a trial for each gamma if there is one
+# What each of CP-mtML's matrices does alone.
+PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}
+# What was chosen, its score on the validation part, and its measures on the test part.
+Trial = dict[str, Any]
+# By method. A method with a gamma has a trial for each one.
+Result = dict[str, list[Trial]]
 
 
 class Case(NamedTuple):
     """Images, their labels in the sense of both tasks, and rows by part."""
 
     features: dict[str, Array]
-    labels: dict[str, Array]  # by task
+    # By task.
+    labels: dict[str, Array]
     train: Array
     validation: Array
     test: Array
@@ -59,7 +66,7 @@ class Choice(NamedTuple):
     """A metric, how it was learned, and its score on validation: the mean 1-call@K."""
 
     metric: CoupledMetric
-    told: str
+    setting: str
     score: float
 
 
@@ -88,7 +95,7 @@ def compared(case: Case, counts: Mapping[str, int]) -> Result:
             result[OTHER] = [trial(case, choices[0], AUXILIARY)]
     # CP-mtML is the last one.
     coupled = max(choices, key=lambda choice: choice.score)
-    return {**result, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
+    return {**result, **{name: [trial(case, alone(coupled, part))] for part, name in PARTS.items()}}
 
 
 def chosen(case: Case, feedback: Feedback, started: Learner, **options: float) -> Choice:
@@ -113,8 +120,8 @@ def alone(choice: Choice, part: str) -> Choice:
 
 
 def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
-    """Measures on the test part."""
-    return {"told": choice.told, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
+    """What is kept of a choice, with its measures on the test part, which had no say in the choice."""
+    return {"setting": choice.setting, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
 
 
 def picked(results: Sequence[Result], method: str) -> list[Trial]:
@@ -128,7 +135,7 @@ def best(results: Sequence[Result], method: str) -> Array:
 
 
 def by_gamma(results: Sequence[Result], method: str) -> Array:
-    """Test measures (seeds, gammas, 5)."""
+    """The measures on the test part at each gamma: (seeds, gammas, 5)."""
     return np.array([[trial["test"] for trial in result[method]] for result in results])
 
 
@@ -137,7 +144,7 @@ def rows(results: Sequence[Result], methods: Sequence[str]) -> list[list[str]]:
     lines = []
     for method in methods:
         result = best(results, method)
-        choices = "; ".join(trial["told"] for trial in picked(results, method))
+        choices = "; ".join(trial["setting"] for trial in picked(results, method))
         measures = [*(spread(100 * result[:, place], 1) for place in range(MAP)), spread(result[:, MAP])]
         lines.append([method, *measures, choices if method in LEARNERS else ""])
     return lines
@@ -154,5 +161,5 @@ def ends(results: Sequence[Result]) -> Grid:
 
 
 def choosing(results: Sequence[Result], method: str, mark: str) -> int:
-    """How many runs choose a method's metric of which ``mark`` is told."""
-    return sum(mark in trial["told"] for trial in picked(results, method))
+    """How many runs choose a setting of this method whose text contains ``mark``."""
+    return sum(mark in trial["setting"] for trial in picked(results, method))

@@ -18,15 +18,20 @@ MATHS = "6"
 DATA = ()
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-SIZE, TRUE, ITEMS = 50, 10, 8_000  # d, e, vectors
-TRAINING, VALIDATION, TEST = 10_000, 100_000, 1_000_000  # quadruplets
+# d, e, and the number of vectors.
+SIZE, TRUE, ITEMS = 50, 10, 8_000
+# Numbers of quadruplets.
+TRAINING, VALIDATION, TEST = 10_000, 100_000, 1_000_000
 ITERATIONS = 400
 ETAS, MUS, TRACES = (100.0, 1000.0), (0.01, 0.03, 0.1), (0.00001, 0.0001, 0.001, 0.01)
 # A rate of 30 diverges.
 LOW_RANK_ETAS = (0.1, 1.0, 3.0, 10.0)
-LAMS, BATCH_MU, TOLERANCE = (0.1, 1.0), 300.0, 0.01  # of fit_full, whose losses are a sum
-PASSES, STREAM_MUS = 2, (1.0, 10.0)  # of Qwise over the log
-NOTHING = 1e-6  # eigenvalues below this share of the largest count as none
+# Hyperparameters of fit_full, whose losses are a sum.
+LAMS, BATCH_MU, TOLERANCE = (0.1, 1.0), 300.0, 0.01
+# How often Qwise passes over the log, and at which mu.
+PASSES, STREAM_MUS = 2, (1.0, 10.0)
+# Eigenvalues below this share of the largest one count as none.
+NOTHING = 1e-6
 PUBLISHED = {
     "none": ("89.3", "31", "1.07"), "descent over L": ("92.7", "10", "0.44"), "trace": ("95.1", "4", "0.38"),
     "Fantope": ("97.5", "10", "0.04"), "Fantope + trace": ("98.0", "10", "0.03"),
@@ -73,7 +78,7 @@ class Setting(NamedTuple):
     trace: float = 0.0
     low_rank: bool = False
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """What validation chooses between, as text."""
         return ", ".join(
             f"{name} {number(value)}" for name, value in self._asdict().items() if value and name != "low_rank"
@@ -134,7 +139,7 @@ def descended(given: World, setting: Setting, seed: int) -> Array:
 
 
 def fitted(given: World, lam: float) -> Array:
-    """M of our batch start."""
+    """M (d, d) of ``fit_full``, our start from a batch of comparisons."""
     rows, features = given.rows["training"], {"x": given.x}
     return fit_full(rows, features, lam=lam, mu=BATCH_MU, k=SIZE - TRUE, tol=TOLERANCE)["x"]
 
@@ -152,20 +157,20 @@ def run(seed: int) -> dict[str, Any]:
     given, result = world(seed), {}
 
     def best(name: str, candidates: dict[str, Array]) -> str:
-        scores = {told: accuracy(M, given.x, given.rows["validation"]) for told, M in candidates.items()}
-        chosen = max(scores, key=lambda told: scores[told])
+        scores = {text: accuracy(M, given.x, given.rows["validation"]) for text, M in candidates.items()}
+        chosen = max(scores, key=lambda text: scores[text])
         result[name] = {"chosen": chosen, "validation": scores, **measured(given, candidates[chosen])}
         return chosen
 
     def over(settings: list[Setting]) -> dict[str, Array]:
-        return {setting.told(): descended(given, setting, seed) for setting in settings}
+        return {setting.as_text(): descended(given, setting, seed) for setting in settings}
 
     best("none", over([Setting(eta) for eta in ETAS]))
     best("descent over L", over([Setting(eta, low_rank=True) for eta in LOW_RANK_ETAS]))
     best("trace", over([Setting(eta, trace=trace) for eta in ETAS for trace in TRACES]))
     fantopes = [Setting(eta, mu=mu) for eta in ETAS for mu in MUS]
     chosen = best("Fantope", over(fantopes))
-    setting = next(fantope for fantope in fantopes if fantope.told() == chosen)
+    setting = next(fantope for fantope in fantopes if fantope.as_text() == chosen)
     best("Fantope + trace", over([setting._replace(trace=trace) for trace in TRACES]))
     best(BATCH, {f"lam {number(lam)}": fitted(given, lam) for lam in LAMS})
     best(ONLINE, {f"mu {number(mu)}": streamed(given, mu, seed) for mu in STREAM_MUS})
@@ -183,7 +188,7 @@ def measured(given: World, M: Array) -> dict[str, Any]:
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
-    """Table 3.1 and Figure 3.1."""
+    """Our figures beside those of Table 3.1, and the matrices of Figure 3.1."""
     rows = []
     for name in results[0]:
         outcomes = [result[name] for result in results]
@@ -236,7 +241,7 @@ def matrices(figure: Any, result: dict[str, Any]) -> None:
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     none, low_rank, trace, fantope, both, batch, online = (
         float(np.mean([result[name]["accuracy"] for result in results])) for name in results[0]
     )

@@ -20,17 +20,23 @@ TITLE = "LAW Chapter 4: the regions of a page that matter, found without a human
 MATHS = "6, 7"
 DATA = ()
 SEEDS = range(10)
-RENEWED = (1.0, 0.5)  # chance of another advertisement an hour
+# The chance that an hour shows another advertisement.
+RENEWED = (1.0, 0.5)
 UNITS = [{"seed": seed, "renewed": renewed} for renewed in RENEWED for seed in SEEDS]
-DAYS, PERIOD, BEFORE, AFTER = 5, 4, 6, 7  # learned from; gamma, r >= t - 6 and s <= t + 7 (thesis 4.4.4.1)
-CELLS = 24  # that the headline covers
-DRAWN = 100_000  # quadruplets, of which those within these hours count
-LAMS = (0.1, 1.0, 10.0, 100.0)  # 1 / C of Eq. 2.10
+# DAYS are learned from. PERIOD is gamma; r >= t - 6 and s <= t + 7 as in the thesis (4.4.4.1).
+DAYS, PERIOD, BEFORE, AFTER = 5, 4, 6, 7
+# The headline covers so many cells.
+CELLS = 24
+# So many quadruplets are drawn, and those within the thesis' hours are learned.
+DRAWN = 100_000
+# 1 / C of Eq. 2.10.
+LAMS = (0.1, 1.0, 10.0, 100.0)
 ETAS = (0.01, 0.1, 1.0)
 METHODS = ("Euclidean", "triplets", "quadruplets", "quadruplets, online")
 COLOURS = ("tab:blue", "tab:green", "tab:purple")
 SITES = ("NPR", "New York Times", "CNN", "BBC")
-PUBLISHED = {  # MAP in %, 10 x 10 cells (Table 4.1); the online learner is ours
+# MAP in % on 10 x 10 cells (Table 4.1). The online learner is ours.
+PUBLISHED = {
     "Euclidean": ("92.9", "74.6", "77.0", "83.9"),
     "triplets": ("95.2", "86.1", "85.2", "86.3"),
     "quadruplets": ("96.5", "88.9", "88.6", "86.1"),
@@ -101,7 +107,7 @@ def run(seed: int, renewed: float) -> dict[str, Any]:
 
 
 def streamed(features: dict[str, Array], learned: Quadruplets, eta: float, seed: int) -> Array:
-    """Weights (100,) after one pass."""
+    """The weights (100,) of the online learner after one pass over the log."""
     size = features["page"].shape[1]
     model = Diagonal({"page": size}, eta=eta, regulariser="frobenius", groups={"page": GRID**2}, seed=seed)
     model.start({"page": features["page"][: DAYS * 24]})
@@ -123,8 +129,8 @@ def measured(w: Array, x: Array, news: Array) -> dict[str, Any]:
     order = np.argsort(distance)
     similar, dissimilar = average_precision(~differs[order]), average_precision(differs[order[::-1]])
     heaviest = np.argsort(-w, kind="stable")[:CELLS]
-    found = float((inside("headline")[heaviest] > 0).mean())
-    return {"weights": w.tolist(), "similar": float(similar), "dissimilar": float(dissimilar), "headline": found}
+    headline = float((inside("headline")[heaviest] > 0).mean())
+    return {"weights": w.tolist(), "similar": float(similar), "dissimilar": float(dissimilar), "headline": headline}
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
@@ -168,11 +174,11 @@ def choices(*pages: list[dict[str, Any]]) -> Grid:
 def heat_maps(figure: Any, visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> None:
     """The page beside mean weights, darker where higher, its regions outlined."""
     maps = [("a version of the page", page(0, 1.0).pixels[0], "gray")]
-    for told, results in (("at every visit", visits), ("every two hours", sticky)):
+    for how_often, results in (("at every visit", visits), ("every two hours", sticky)):
         for name in ("quadruplets", "quadruplets, online"):
             weights = [np.array(result[name]["weights"]) for result in results]
             mean = np.mean([w / w.max() for w in weights], axis=0).reshape(GRID, GRID)
-            maps.append((f"{name}:\nanother advertisement\n{told}", mean, "gray_r"))
+            maps.append((f"{name}:\nanother advertisement\n{how_often}", mean, "gray_r"))
     for axes, (title, shown, colours) in zip(figure.subplots(1, len(maps)), maps, strict=True):
         axes.imshow(shown, cmap=colours, extent=(0, SIDE, SIDE, 0), vmin=0, vmax=1)
         axes.set(title=title, xticks=[], yticks=[])
@@ -191,7 +197,7 @@ def outline(across: slice, down: slice) -> tuple[list[int], list[int]]:
 
 
 def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     batch, online = METHODS[2:]
     results = {name: mean(visits, name, "headline") for name in (batch, online)}
     lost = mean(sticky, batch, "headline")

@@ -8,11 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-SIDE, GRID, DIRECTIONS = 120, 10, 8  # pixels, cells a side, directions of an edge
+# Pixels of a side, cells of a side, and directions of an edge.
+SIDE, GRID, DIRECTIONS = 120, 10, 8
 HOURS = 50 * 24
-NEWS = 0.2  # chance of a new headline, an hour
-ADVERTISEMENTS, ENTRIES = 6, 12  # in rotation; of the menu, one of which is lit
-NOISE = 0.01  # of rendering
+# The chance that an hour has a new headline.
+NEWS = 0.2
+# Advertisements take turns. The menu has so many entries, one of which is lit.
+ADVERTISEMENTS, ENTRIES = 6, 12
+# Rendering adds so much noise to each pixel.
+NOISE = 0.01
 REGIONS = {
     "headline": (slice(24, 72), slice(12, 84)),
     "menu": (slice(0, 18), slice(0, 120)),

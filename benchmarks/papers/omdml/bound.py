@@ -19,8 +19,10 @@ MATHS = "10"
 DATA = ("caltech101_20", "mfeat", "leaves100")
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-TRIPLETS, ITEMS, CLASSES = 10_000, 600, 3  # items and classes of the made-up set
-BETA, LOUD = 0.99, 1_000.0  # the paper's discount; how much larger the noise is than what matters
+# TRIPLETS are learned on every set; the made-up one has so many items and classes.
+TRIPLETS, ITEMS, CLASSES = 10_000, 600, 3
+# The paper's discount, and how much larger the noise is than what matters.
+BETA, LOUD = 0.99, 1_000.0
 IDENTITY, UNIT = "M = I", "unit spread"
 ABOUT = f"""
 OMDML weights the descriptors by Hedge. Before a gated triplet t the weight of descriptor i is theta_i, and z_i is 1 if
@@ -100,7 +102,7 @@ def allowed(run: dict[str, float]) -> float:
 
 
 def verdict(results: list[Result]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     everywhere = [run for result in results for run in result.values()]
     real = [run for result in results for name, run in result.items() if name.startswith(DATA) and not run["faded"]]
     noise, spread_out = ([result[made_up(start)] for result in results] for start in (IDENTITY, UNIT))

@@ -23,7 +23,8 @@ SEEDS = range(5)
 TIMED = True
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
 TRIPLETS, LANDMARKS, WARM = 10_000, 50, 64
-NOTHING = 1e-6  # eigenvalues of the landmarks' kernel below this share of the largest count as none
+# Eigenvalues of the landmarks' kernel below this share of the largest one count as none.
+NOTHING = 1e-6
 CS, ETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 METHODS = PLAIN, KERNEL, BOTH = "LOMDML", "OMDL-LR", "LOMDML on the same kernels"
 PUBLISHED = {PLAIN: ("0.698", "0.665", "22.11"), KERNEL: ("0.669", "0.599", "209.57")}
@@ -50,7 +51,8 @@ class Tried(NamedTuple):
 
     value: float
     scorer: Scorer
-    seconds: float  # of processor
+    # Seconds of processor.
+    seconds: float
 
 
 def run(name: str, seed: int) -> Result:
@@ -126,34 +128,34 @@ def section(results: list[Result]) -> list[Block]:
     ]
 
 
-def verdict(found: dict[str, list[Result]]) -> list[Claim]:
-    """What the run bears out."""
+def verdict(outcomes: dict[str, list[Result]]) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
     plain, kernel, both = (
-        {name: float(np.mean([run[method]["score"] for run in runs])) for name, runs in found.items()}
+        {name: float(np.mean([run[method]["score"] for run in runs])) for name, runs in outcomes.items()}
         for method in METHODS
     )
     slower = {
         name: float(
             np.mean([run[KERNEL]["seconds"] for run in runs]) / np.mean([run[PLAIN]["seconds"] for run in runs])
         )
-        for name, runs in found.items()
+        for name, runs in outcomes.items()
     }
     return [
         Claim(
-            f"""LOMDML and OMDL-LR have {told(lambda name: f"{plain[name]:.3f} and {kernel[name]:.3f}")}. This is
+            f"""LOMDML and OMDL-LR have {by_set(lambda name: f"{plain[name]:.3f} and {kernel[name]:.3f}")}. This is
             the paper's order except on leaves100, where the kernels are ahead.""",
             all((plain[name] > kernel[name]) == (name != "leaves100") for name in DATA),
             agrees=all(plain[name] > kernel[name] for name in DATA),
         ),
         Claim(
             f"""On leaves100 the kernel is ahead, and not the learner: on the same kernel values LOMDML has
-            {told(lambda name: f"{both[name]:.3f}")}, which is more than OMDL-LR on
+            {by_set(lambda name: f"{both[name]:.3f}")}, which is more than OMDL-LR on
             {sum(both[name] > kernel[name] for name in DATA)} of {len(DATA)} sets. On caltech101_20 the map to
             {LANDMARKS} kernel values loses something that the whole descriptors have.""",
             both["leaves100"] > plain["leaves100"] and both["caltech101_20"] < plain["caltech101_20"],
         ),
         Claim(
-            f"""LOMDML learns faster: {told(lambda name: f"{slower[name]:.1f} times")} (paper: 9.5
+            f"""LOMDML learns faster: {by_set(lambda name: f"{slower[name]:.1f} times")} (paper: 9.5
             times).""",
             min(slower.values()) > 1,
             agrees=True,
@@ -161,6 +163,6 @@ def verdict(found: dict[str, list[Result]]) -> list[Claim]:
     ]
 
 
-def told(value: Callable[[str], str]) -> str:
-    """Something of each set, as text."""
+def by_set(value: Callable[[str], str]) -> str:
+    """One value for each data set, as text."""
     return ", ".join(f"{value(name)} on {name}" for name in DATA)

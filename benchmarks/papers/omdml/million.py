@@ -43,9 +43,11 @@ UNITS = [{"seed": seed} for seed in SEEDS]
 ITEMS, ADDED_AT_ONCE = 1_000_000, 94_000
 TRIPLETS, SENT_AT_ONCE = 300_000, 10_000
 QUERIES, ANSWERS, SAMPLED = 100, 1_000, 20_000
-PERTURBED = 0.3  # share of the difference of two random training images that a copy is moved by
+# A copy is moved by this share of the difference between two random training images.
+PERTURBED = 0.3
 SHOWN = (1, 10, 100, 1_000)
-PLACES = (1, 10, 20, 50, 100, 200, 500, 1_000)  # K of precision@K
+# The values of K in precision@K.
+PLACES = (1, 10, 20, 50, 100, 200, 500, 1_000)
 MODEL = "photos"
 ABOUT = f"""
 The paper (5.9) adds a million photographs from Flickr, as a class of background, to the 7,157 labelled ones of
@@ -78,16 +80,20 @@ class Photos(NamedTuple):
 
     catalogue: MappedCatalogue
     labels: Array
-    train: Array  # what triplets are made of
-    queries: Array  # of which there are no copies
-    sample: Array  # that mAP over the whole catalogue is estimated on
+    # Triplets are made of these rows.
+    train: Array
+    # There are no copies of these.
+    queries: Array
+    # MAP over the whole catalogue is estimated on these.
+    sample: Array
 
 
 class Cost(NamedTuple):
     """What one stage costs: seconds of processor, and megabytes resident at its end."""
 
     seconds: float
-    own: float  # this process's alone
+    # Memory of this process alone.
+    own: float
     # Pages of files, which the kernel shares among processes and can drop.
     mapped: float
 
@@ -102,7 +108,8 @@ def run(seed: int) -> dict[str, Any]:
         built, taken = cost(began), disk(Path(name))
         log, store = MemoryLog(1), MemoryStore()
         worker = at_work(photos.catalogue, log, store)
-        worker.step()  # publishes the start
+        # This publishes the start.
+        worker.step()
         before = store.load(MODEL)
         began = time.process_time()
         learned(worker, log, from_labels(photos.labels, TRIPLETS, seed, among=photos.train))
@@ -162,7 +169,8 @@ def learned(worker: LearnerWorker, log: MemoryLog, triplets: Array) -> None:
         for partition in log.partitions:
             log.trim(partition, log.end(partition))
     worker.stop()
-    worker.run()  # publishes and saves
+    # This publishes and saves.
+    worker.run()
 
 
 def searched(photos: Photos, published: tuple[Pointer, Snapshot]) -> dict[str, Any]:
@@ -202,14 +210,14 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 7 and Figure 5, and what they cost."""
     stages = {"build the catalogue": "build", f"learn {TRIPLETS:,} events": "learn", "embed every item": "embed"}
     costs = [
-        [told, *(spread(across(results, stage)[:, place], 0) for place in range(3))] for told, stage in stages.items()
+        [name, *(spread(across(results, stage)[:, place], 0) for place in range(3))] for name, stage in stages.items()
     ]
     answers = []
-    for told, stage, paper in (("start", "before", "0.577 (Eucl-C)"), ("LOMDML", "after", "0.741")):
+    for name, stage, paper in (("start", "before", "0.577 (Eucl-C)"), ("LOMDML", "after", "0.741")):
         precision = np.array([result[stage]["precision"] for result in results])
         shown = (spread(precision[:, PLACES.index(place)]) for place in SHOWN)
         measures = (spread([result[stage][measure] for result in results]) for measure in ("mAP", "first"))
-        answers.append([told, *measures, *shown, paper])
+        answers.append([name, *measures, *shown, paper])
     return [
         ABOUT,
         Grid(
@@ -240,18 +248,18 @@ def across(results: list[dict[str, Any]], stage: str) -> Array:
 
 
 def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
-    """Precision before and after."""
+    """Draw precision@K before learning and after it."""
     axes = figure.subplots()
-    for told, stage in {"LOMDML": "after", "start": "before"}.items():
+    for name, stage in {"LOMDML": "after", "start": "before"}.items():
         outcome = np.array([result[stage]["precision"] for result in results])
-        axes.errorbar(PLACES, outcome.mean(axis=0), outcome.std(axis=0, ddof=1), marker="o", capsize=3, label=told)
+        axes.errorbar(PLACES, outcome.mean(axis=0), outcome.std(axis=0, ddof=1), marker="o", capsize=3, label=name)
     axes.set(xlabel="K", ylabel="precision@K", xscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     before, after = (np.array([result[stage]["mAP"] for result in results]) for stage in ("before", "after"))
     first, last = (np.mean([result[stage]["precision"] for result in results], axis=0) for stage in ("before", "after"))
     seconds, own, mapped = across(results, "learn").mean(axis=0)

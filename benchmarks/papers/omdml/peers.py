@@ -15,21 +15,26 @@ from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
 from omdml import LOMDML, OMDML
 
 Array = NDArray[Any]
-Values = Mapping[str, Sequence[float]]  # of a hyperparameter, by descriptor
+# Values of a hyperparameter, by descriptor.
+Values = Mapping[str, Sequence[float]]
 TITLE = "OMDML Tables 2 and 4, Figure 3: metrics of one descriptor, of all, and learned together"
 MATHS = "2 to 4"
 DATA = ("caltech101_20", "mfeat", "leaves100")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
-SMALL, LARGE = 10_000, 50_000  # triplets
-FULL = 50  # principal directions of a descriptor for OMDML
+# Numbers of triplets.
+SMALL, LARGE = 10_000, 50_000
+# OMDML gets so many principal directions of each descriptor.
+FULL = 50
 DIRECTIONS, LOOKS = (8, 16, 32, 64, 128, 256), (7, 20, 60, 200, 500)
 OASIS_CS, OMDML_CS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.003, 0.01, 0.1, 1.0)
 ETAS, PASSES = (0.003, 0.01, 0.03, 0.1, 0.3), (1, 3, 10)
-POINTS = [int(place) for place in np.unique(np.geomspace(100, SMALL, 30).round())]  # of Figure 3
+# The numbers of triplets at which Figure 3 has points.
+POINTS = [int(place) for place in np.unique(np.geomspace(100, SMALL, 30).round())]
 ALL = "all in one vector"
 AGAIN, CUT = "LOMDML, more passes", f"LOMDML on {FULL} directions"
-SMALL_TABLE = {  # mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S), Table 2
+# Table 2: mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S).
+SMALL_TABLE = {
     "Eucl-B": "0.443 0.430 0.173 0.433",
     "RCA-B": "0.510 0.498 0.192 0.449",
     "LMNN-B": "0.488 0.546 0.185 0.523",
@@ -48,7 +53,8 @@ SMALL_TABLE = {  # mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S), T
     AGAIN: "",
     f"{PUSH}-C": "",
 }
-LARGE_TABLE = {  # mAP on COREL, Caltech101, Indoor and ImageCLEF, Table 4
+# Table 4: mAP on COREL, Caltech101, Indoor and ImageCLEF.
+LARGE_TABLE = {
     "Eucl-B": "0.188 0.219 0.047 0.552",
     "RCA-B": "0.231 0.284 0.050 0.601",
     "OASIS-B": "0.196 0.303 0.052 0.672",
@@ -89,8 +95,10 @@ because metric-learn's LMNN takes labels, and all others get triplets. The table
 range was the best. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, Any]
-Found = dict[str, list[Result]]  # by set: of each seed
-Means = dict[str, dict[str, float]]  # mAP by metric and set
+# By data set, the results of all seeds.
+Outcomes = dict[str, list[Result]]
+# MAP by metric and data set.
+Means = dict[str, dict[str, float]]
 
 
 CANDIDATES: dict[str, Sequence[float]] = {
@@ -110,7 +118,7 @@ def run(name: str, seed: int) -> Result:
         tried = dict.fromkeys([ALL] if peer == PUSH else vectors, CANDIDATES[peer])
         chosen[peer] = fused(case, peer, vectors, tried, small)
     learned(case, vectors, small, chosen)
-    grown, large = case.told(LARGE), dict[str, float]()
+    grown, large = case.with_triplets(LARGE), dict[str, float]()
     for peer in ("Eucl", RCA, LMNN, "OASIS"):
         fused(grown, peer, vectors, {ALL: LOOKS} if peer == LMNN else chosen[peer], large)
     model = case.model(LOMDML, case.features, eta=chosen["LOMDML"][ALL][0])
@@ -128,7 +136,7 @@ def fused(
     apart = [choice for name, choice in best.items() if name != ALL]
     scores[f"{peer}-C"] = case.score(best[ALL].scorer, case.test)
     if apart:
-        scores[f"{peer}-B"] = case.score(max(apart, key=lambda found: found.score).scorer, case.test)
+        scores[f"{peer}-B"] = case.score(max(apart, key=lambda choice: choice.score).scorer, case.test)
         scores[f"{peer}-U"] = case.score(lambda queries: sum(choice.scorer(queries) for choice in apart), case.test)
     return {name: [float(tried[name][choice.index])] for name, choice in best.items()}
 
@@ -162,7 +170,7 @@ def after(model: Any, case: Case, features: Mapping[str, Array]) -> Scorer:
 def mistaken(case: Case, features: Mapping[str, Array]) -> list[float]:
     """LOMDML's share of mistakes among the first triplets, at POINTS."""
     wrong = np.cumsum(case.model(LOMDML, features).learn_many(case.rows, features).scores > 0)
-    return [float(wrong[at - 1] / at) for at in POINTS]
+    return [float(wrong[count - 1] / count) for count in POINTS]
 
 
 def section(results: list[Result]) -> list[Block]:
@@ -222,9 +230,9 @@ def rates(runs: list[Result]) -> dict[str, Array]:
     return {mistake: np.mean([run["mistakes"][mistake] for run in runs], axis=0) for mistake in runs[0]["mistakes"]}
 
 
-def drawn(figure: Any, found: Found) -> None:
+def drawn(figure: Any, outcomes: Outcomes) -> None:
     """Draw a panel for each data set."""
-    for axes, (name, runs) in zip(figure.subplots(1, 3), found.items(), strict=True):
+    for axes, (name, runs) in zip(figure.subplots(1, 3), outcomes.items(), strict=True):
         for metric, rate in rates(runs).items():
             style = {"color": "black", "linewidth": 2.5} if metric == "LOMDML" else {"linewidth": 1}
             axes.plot(POINTS, 100 * rate, label=metric, **style)
@@ -238,14 +246,14 @@ def drawn(figure: Any, found: Found) -> None:
         axes.legend(fontsize="xx-small")
 
 
-def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+def verdict(outcomes: Outcomes) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
     small, large = (
-        {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in found.items()}
-         for metric in found[DATA[0]][0][size]}
+        {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in outcomes.items()}
+         for metric in outcomes[DATA[0]][0][size]}
         for size in ("small", "large")
     )  # fmt: skip
-    return [*compared(small, large), *explained(small), single(found)]
+    return [*compared(small, large), *explained(small), single(outcomes)]
 
 
 def compared(small: Means, large: Means) -> list[Claim]:
@@ -257,8 +265,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
     return [
         Claim(
             f"""LOMDML is ahead of Euclidean distance, RCA and OASIS in each of their forms. The best of these is in
-            brackets: {told(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
-            {told(lambda name: beside(large, beaten_large, name))}.""",
+            brackets: {by_set(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
+            {by_set(lambda name: beside(large, beaten_large, name))}.""",
             all(ours[name] > small[beaten[name]][name] for name in DATA)
             and all(grown[name] > large[beaten_large[name]][name] for name in DATA),
             agrees=True,
@@ -270,8 +278,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
             agrees=False,
         ),
         Claim(
-            f"""LOMDML gains more from new triplets than LMNN-C: {told(lambda name: f"{gain[name]:+.3f}")}. LMNN-C
-            gains {told(lambda name: f"{theirs[name]:+.3f}")}.""",
+            f"""LOMDML gains more from new triplets than LMNN-C: {by_set(lambda name: f"{gain[name]:+.3f}")}. LMNN-C
+            gains {by_set(lambda name: f"{theirs[name]:+.3f}")}.""",
             all(gain[name] > theirs[name] for name in DATA),
         ),
     ]
@@ -286,22 +294,22 @@ def explained(small: Means) -> list[Claim]:
         Claim(
             f"""What LMNN has in addition is its pull: it draws all near pairs together, also those of triplets that
             are already right by the margin, which LOMDML leaves alone. Without the pull the same descents over the
-            same triplets give {told(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}. This is level
-            with LOMDML after one pass, or below it ({told(lambda name: f"{ours[name]:.3f}")}). On the sets on which
+            same triplets give {by_set(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}. This is level
+            with LOMDML after one pass, or below it ({by_set(lambda name: f"{ours[name]:.3f}")}). On the sets on which
             LMNN-C is ahead by more than 0.01, it also needs all descriptors in one vector: LMNN-U has
-            {told(lambda name: f"{apart[name]:.3f}")}.""",
+            {by_set(lambda name: f"{apart[name]:.3f}")}.""",
             all(push[name] < min(ours[name] + 0.003, joint[name] - 0.01) for name in DATA)
             and all(apart[name] < joint[name] for name in DATA if joint[name] > ours[name] + 0.01),
         ),
         Claim(
             f"""LMNN's many passes are not the whole reason: up to {max(PASSES)} passes bring LOMDML to
-            {told(lambda name: f"{again[name]:.3f}")}.""",
+            {by_set(lambda name: f"{again[name]:.3f}")}.""",
             all(-0.002 < again[name] - ours[name] < 0.02 for name in DATA),
         ),
         Claim(
-            f"""OMDML, on {FULL} directions of each descriptor, has {told(lambda name: f"{full[name]:.3f}")}. On the
-            same directions LOMDML has {told(lambda name: f"{cut[name]:.3f}")}. So the cut alone changes LOMDML by
-            {told(lambda name: f"{cut[name] - ours[name]:+.3f}")}. On equal terms LOMDML is ahead of OMDML, as in
+            f"""OMDML, on {FULL} directions of each descriptor, has {by_set(lambda name: f"{full[name]:.3f}")}. On the
+            same directions LOMDML has {by_set(lambda name: f"{cut[name]:.3f}")}. So the cut alone changes LOMDML by
+            {by_set(lambda name: f"{cut[name] - ours[name]:+.3f}")}. On equal terms LOMDML is ahead of OMDML, as in
             the paper, on {ahead} of {len(DATA)} sets.""",
             ahead > 0,
             agrees=ahead == len(DATA),
@@ -309,9 +317,9 @@ def explained(small: Means) -> list[Claim]:
     ]
 
 
-def single(found: Found) -> Claim:
+def single(outcomes: Outcomes) -> Claim:
     """A claim that describes Figure 3."""
-    curves = {name: rates(runs) for name, runs in found.items()}
+    curves = {name: rates(runs) for name, runs in outcomes.items()}
     alone: dict[str, Array] = {}
     for name, curve in curves.items():
         alone[name] = np.min([rate for metric, rate in curve.items() if metric != "LOMDML"], axis=0)
@@ -319,7 +327,7 @@ def single(found: Found) -> Claim:
     return Claim(
         f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, at {min(below.values())} or more
         of the {len(POINTS)} points looked at on each set. In the end the shares of both are
-        {told(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
+        {by_set(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
         min(below.values()) > 0.9 * len(POINTS),
         agrees=True,
     )
@@ -352,6 +360,6 @@ def standing(scores: Means, other: str, name: str) -> str:
     return f"{scores['LOMDML'][name]:.3f}, {place} {other} ({scores[other][name]:.3f})"
 
 
-def told(value: Callable[[str], str]) -> str:
-    """Something of each set, as text."""
+def by_set(value: Callable[[str], str]) -> str:
+    """One value for each data set, as text."""
     return ", ".join(f"{value(name)} on {name}" for name in DATA)

@@ -15,13 +15,15 @@ from omdml.initial import principal
 
 Array = NDArray[Any]
 Scorer = Callable[[Array], Array]  # of query rows (q,): how close all items are (q, n)
-VALIDATION = 200  # queries
+# The number of queries to choose on.
+VALIDATION = 200
 
 
 class Best(NamedTuple):
     """The candidate that validation queries chose."""
 
-    score: float  # mAP of these queries
+    # MAP of the validation queries.
+    score: float
     index: int
     scorer: Scorer
 
@@ -37,7 +39,7 @@ class Case(NamedTuple):
     test: Array
     seed: int
 
-    def told(self, triplets: int) -> Case:
+    def with_triplets(self, triplets: int) -> Case:
         """The same with so many triplets of training labels."""
         return self._replace(rows=from_labels(self.labels, triplets, self.seed, among=self.train))
 
@@ -72,7 +74,7 @@ def prepared(name: str, seed: int, triplets: int) -> Case:
     features, labels, train, test = split(name, seed)
     rest = np.setdiff1d(np.arange(len(labels)), np.concatenate([train, test]))
     validation = np.random.default_rng(seed).permutation(rest)[:VALIDATION]
-    return Case(features, labels, np.empty((0, 3), int), train, validation, test, seed).told(triplets)
+    return Case(features, labels, np.empty((0, 3), int), train, validation, test, seed).with_triplets(triplets)
 
 
 def near(z: Array) -> Scorer:

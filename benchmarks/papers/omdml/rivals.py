@@ -16,9 +16,12 @@ from omdml.pooling import unit
 
 Array = NDArray[Any]
 RCA, LMNN, PUSH = "RCA", "LMNN", "LMNN without pull"
-RANK, SQUARE = 50, 256  # rows of LMNN's L; principal directions of OASIS
-NOTHING = 1e-12  # variance below this share of the largest counts as none
-FIRST_STEP, GROWTH = 0.1, 1.1  # of LMNN's rate: share of |L| that the first step moves; after a step that helped
+# LMNN's L has RANK rows. OASIS gets SQUARE principal directions.
+RANK, SQUARE = 50, 256
+# Variance below this share of the largest one counts as none.
+NOTHING = 1e-12
+# LMNN's first step moves L by this share of |L|. Its rate grows by this factor after a step that helped.
+FIRST_STEP, GROWTH = 0.1, 1.1
 
 
 def rca(x: Array, rows: Array) -> Array:
@@ -33,8 +36,8 @@ def rca(x: Array, rows: Array) -> Array:
     """
     near = x[rows[:, 0]] - x[rows[:, 1]]
     values, vectors = np.linalg.eigh(near.T @ near / len(near))
-    kept = values > NOTHING * values[-1]
-    return (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)).T
+    used = values > NOTHING * values[-1]
+    return (vectors * np.where(used, 1 / np.sqrt(np.where(used, values, 1.0)), 0.0)).T
 
 
 def lmnn(x: Array, rows: Array, L: Array, looks: Sequence[int], pull: float = 1.0) -> list[Array]:
@@ -82,7 +85,7 @@ class Vector(NamedTuple):
 
 
 def plain(vector: Vector, case: Case, values: Sequence[float]) -> list[Scorer]:
-    """Euclidean distance."""
+    """The scorer of Euclidean distance, which learns nothing and is the same for every value."""
     return [near(vector.whole.astype(float)) for _ in values]
 
 

@@ -24,12 +24,18 @@ DATA = ("caltech101_20",)
 SEEDS = range(5)
 TIMED = True
 UNITS = [{"seed": seed} for seed in SEEDS]
-GLOBAL = ("labmom", "edh", "gabor", "lbp", "gist")  # 81, 37, 80, 236, 512 dimensions; the paper's 81, 37, 120, 59, 512
-STOPS, LONG = (1_000, 3_000, 10_000), 100_000  # triplets
-SIZES, BRIEF = (64, 128, 256, 512), 1_000  # dimensions of one vector, triplets there
-WARM, DESCENTS, DIRECTIONS = 64, 60, 128  # triplets before the clock runs; of LMNN; of RCA
-ONCE = 0  # the seed of the run that takes minutes
-PUBLISHED = {  # seconds on COREL(S), 10,000 triplets (Table 3), and on COREL, 100,000 (Table 5)
+# They have 81, 37, 80, 236 and 512 dimensions. The paper's have 81, 37, 120, 59 and 512.
+GLOBAL = ("labmom", "edh", "gabor", "lbp", "gist")
+# Numbers of triplets.
+STOPS, LONG = (1_000, 3_000, 10_000), 100_000
+# Dimensions of one vector, and the triplets that are learned on it.
+SIZES, BRIEF = (64, 128, 256, 512), 1_000
+# WARM triplets are learned before the clock runs. LMNN descends DESCENTS times; RCA gets DIRECTIONS directions.
+WARM, DESCENTS, DIRECTIONS = 64, 60, 128
+# The run that takes minutes has this seed only.
+ONCE = 0
+# Seconds for 10,000 triplets on COREL(S) (Table 3), and for 100,000 on COREL (Table 5).
+PUBLISHED = {
     "RCA-C": ("5.07", "468.19"), "LMNN-C": ("1,442.66", ""), "OASIS-C": ("404.35", "65,060.93"),
     "OASIS-U": ("376.77", "8,781.54"), "OMDML": ("34,765.13", ""), "LOMDML": ("22.11", "789.81"),
 }  # fmt: skip
@@ -50,7 +56,8 @@ An exponent is the slope of a least-squares line through log seconds over log tr
 the dimensions, all descriptors become one vector, which is projected on {SIZES[0]} to {SIZES[-1]} principal directions.
 Then {BRIEF:,} triplets are learned. All hyperparameters are defaults. Seeds 0 to {len(SEEDS) - 1}.
 """
-Times = dict[str, dict[str, float]]  # seconds by method, and by triplets or dimensions
+# Seconds by method, and by triplets or dimensions.
+Times = dict[str, dict[str, float]]
 
 
 def run(seed: int) -> dict[str, Times]:
@@ -59,7 +66,7 @@ def run(seed: int) -> dict[str, Times]:
     # Kernels are compiled and loaded before the clock runs.
     for made in (OMDML, OASIS, LOMDML):
         case.model(made, case.features).learn_many(case.rows[:WARM], case.features)
-    return {"triplets": few(case), "nine": nine(case.told(LONG)), "dimensions": by_dimensions(case)}
+    return {"triplets": few(case), "nine": nine(case.with_triplets(LONG)), "dimensions": by_dimensions(case)}
 
 
 def few(case: Case) -> Times:
@@ -121,7 +128,7 @@ def anew(learn: Callable[[Array], Any], case: Case, stops: Sequence[int]) -> dic
 
 
 def descended(case: Case, x: Array, rows: Array) -> Array:
-    """LMNN's L from PCA."""
+    """L of LMNN, which begins with the first principal directions."""
     start = start_matrices({"x": x[case.train]}, {"x": min(RANK, x.shape[1])}, "pca", case.seed)["x"]
     return lmnn(x, rows, start, [DESCENTS])[0]
 
@@ -202,10 +209,10 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
 
 
 def verdict(results: list[dict[str, Times]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
 
-    def taken(part: str, name: str, at: int) -> float:
-        return float(np.mean([run[part][name][str(at)] for run in results if name in run[part]]))
+    def taken(part: str, name: str, size: int) -> float:
+        return float(np.mean([run[part][name][str(size)] for run in results if name in run[part]]))
 
     def slopes(part: str) -> dict[str, float]:
         return {name: float(np.mean([exponent(run[part][name]) for run in results])) for name in results[0][part]}

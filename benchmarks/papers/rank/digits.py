@@ -21,8 +21,10 @@ DATA = ("mfeat",)
 NEEDS = ("clarabel",)
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-TRAINING, VALIDATION, TEST = 300, 1_000, 2_000  # queries
-AGAINST, FEW, PLACES = 20, 2, 20  # irrelevant items a query, places looked at
+# Numbers of queries.
+TRAINING, VALIDATION, TEST = 300, 1_000, 2_000
+# Irrelevant items of each query: many, and few. PLACES ranks are looked at.
+AGAINST, FEW, PLACES = 20, 2, 20
 LAMS = (0.1, 1.0, 10.0, 100.0)
 ETAS = (0.001, 0.01, 0.1, 1.0)
 BASELINE, CITY, CONSTRAINTS = "equal weights", "sum of differences", "constraint-based"
@@ -63,9 +65,9 @@ def place(distance: Array, of: Array) -> Array:
     return 1 + (distance < distance[np.arange(len(of)), of][:, None]).sum(axis=1)
 
 
-def cmc(found: Array) -> list[float]:
+def cmc(ranks: Array) -> list[float]:
     """Share of queries whose original is among the first 1, 2, ..., 20."""
-    return [float((found <= k).mean()) for k in range(1, PLACES + 1)]
+    return [float((ranks <= k).mean()) for k in range(1, PLACES + 1)]
 
 
 def run(seed: int) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def drawn(figure: Any, curves: dict[str, Array]) -> None:
 
 
 def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     first, last = ({name: curve[:, k].mean() for name, curve in curves.items()} for k in (0, -1))
     ahead = (curves[HALF] > curves[CONSTRAINTS]).all(axis=1).sum()
     level, few = first[CRITICAL] - first[HALF], first[FEW_CRITICAL] - first[FEW_HALF]

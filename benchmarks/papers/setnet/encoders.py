@@ -20,9 +20,12 @@ from omdml.pooling import Whitening, fit_whitening, generalised_mean, mean_pooli
 Array = NDArray[Any]
 Encode = Callable[[Sequence[Array]], Array]  # vectors (n, r), of unit length, of sets of row numbers
 Score = Callable[[Encode, Gallery, int], Array]  # scores (Q, n) of sets of so many elements
-SIZES = (2, 3, 4, 5)  # elements of a set
-RANKS, POWERS = (32, 64, 128), (1.0, 1.5, 3.0)  # of whitening; p
-ETAS, STOPS, TRAINED = (0.001, 0.01), (1_000, 4_000), 3  # judgements; elements of their sets
+# Numbers of elements in a set.
+SIZES = (2, 3, 4, 5)
+# Ranks of whitening, and p of the generalised mean.
+RANKS, POWERS = (32, 64, 128), (1.0, 1.5, 3.0)
+# STOPS are numbers of judgements, whose sets have TRAINED elements.
+ETAS, STOPS, TRAINED = (0.001, 0.01), (1_000, 4_000), 3
 W = " + W"
 CHANCE, MEAN, GENERALISED, ELEMENTS = "chance", "mean pooling", "generalised mean", "element by element"
 MEAN_LEARNED, SETNET, START = "mean pooling, learned", "SetNet", "SetNet, not trained"
@@ -36,8 +39,8 @@ class Case(NamedTuple):
 
     def best(self, candidates: Mapping[str, Encode], score: Score) -> dict[str, Any]:
         """What is kept of a method: the setting of highest nDCG@10 on validation, means over the sizes."""
-        of = {told: np.mean(curve(encode, score, self.validation)[0]) for told, encode in candidates.items()}
-        chosen = max(of, key=lambda told: of[told])
+        of = {setting: np.mean(curve(encode, score, self.validation)[0]) for setting, encode in candidates.items()}
+        chosen = max(of, key=lambda setting: of[setting])
         return self.only(candidates[chosen], score, chosen)
 
     def only(self, encode: Encode, score: Score, chosen: str = "") -> dict[str, Any]:
@@ -81,7 +84,7 @@ def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, Set
     That is by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is chosen.
     Averages keep as many directions as validation chooses among RANKS.
     """
-    plain = case.best({told: encoder(given, metric) for told, metric in metrics.items()}, by_cosines)
+    plain = case.best({setting: encoder(given, metric) for setting, metric in metrics.items()}, by_cosines)
     white = encoder(given, metrics[plain["chosen"]], whiten=True)
     return {method: plain, method + W: case.only(white, by_cosines)}
 
@@ -95,8 +98,8 @@ def pooled(given: World, judged: Sequence[Judgement]) -> dict[str, dict[str, Enc
     parts = np.hstack([np.maximum(given.x, 0.0), np.maximum(-given.x, 0.0)])
     powers: dict[str, Encode] = {f"p {p:g}": partial(generalised_mean, parts, power=p) for p in POWERS}
     white = {
-        f"{told}, {rank}": partial(encode, whitening=whitening)
-        for told, encode in powers.items()
+        f"{setting}, {rank}": partial(encode, whitening=whitening)
+        for setting, encode in powers.items()
         for rank, whitening in whitenings(encode(sets)).items()
     }
     averaged = averages(given)

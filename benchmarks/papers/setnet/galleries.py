@@ -14,11 +14,15 @@ from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg, rank_by_score
 
 Array = NDArray[Any]
-CLASSES = {"leaves100": (60, 12, 28), "yaleb": (18, 7, 13)}  # to train, to validate, to test
-TRIPLETS = 10_000  # that descriptors are learned from
+# Classes to train on, to choose on, and to test.
+CLASSES = {"leaves100": (60, 12, 28), "yaleb": (18, 7, 13)}
+# Descriptors are learned from so many triplets.
+TRIPLETS = 10_000
 SETS, LARGEST = 1_000, 5
-PAIRS, EXAMPLES = 100, 3  # of classes, asked for at most; of elements that stand for a pair
-RELEVANT, IRRELEVANT = 2, 6  # sets of a judgement
+# At most PAIRS pairs of classes are asked for, each with EXAMPLES pairs of elements that stand for it.
+PAIRS, EXAMPLES = 100, 3
+# A judgement has so many sets of each kind.
+RELEVANT, IRRELEVANT = 2, 6
 PLACES = (10, 30)
 
 
@@ -33,7 +37,7 @@ class World(NamedTuple):
 
     @property
     def known(self) -> Array:
-        """Rows to train on."""
+        """The rows of all items whose class is one to train on."""
         return np.flatnonzero(np.isin(self.labels, self.train))
 
 

@@ -38,11 +38,16 @@ DATA = ("leaves100",)
 SEEDS = range(5)
 TIMED = True
 UNITS = [{"seed": seed} for seed in SEEDS]
-CLASSES, SETS, SHARE = 60, 30_000, 120  # to train on; in the gallery; that hold a class asked for, on average
-FACES = {2: 113, 3: 43, 4: 19, 5: 19}  # thousands of the paper's pictures by elements; more count as 5
-CELEBRITIES = {1: 88, 2: 89, 3: 12, 4: 3, 5: 1}  # of those with any, by how many of their elements may be asked for
-QUERIES, ASKED = 30, (2, 3)  # of each number of classes
-WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]  # and sets to order again
+# CLASSES to train on, and SETS in the gallery. A class that is asked for is in SHARE sets on average.
+CLASSES, SETS, SHARE = 60, 30_000, 120
+# The paper's pictures in thousands, by number of elements. More than five count as five.
+FACES = {2: 113, 3: 43, 4: 19, 5: 19}
+# Those with somebody who may be asked for, in thousands, by how many of their elements may be.
+CELEBRITIES = {1: 88, 2: 89, 3: 12, 4: 3, 5: 1}
+# QUERIES for each number of classes in ASKED.
+QUERIES, ASKED = 30, (2, 3)
+# Ways to search, each with the number of sets that are ordered again.
+WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]
 FEW = [(VECTOR, 0), (VECTOR, 2_000), (ELEMENTS, 0)]
 MEAN, SETNET, SERVED = "mean pooling, learned", "SetNet", "SetNet, as served"
 # What is taken from b if learned scores are matched; it was not tuned.
@@ -144,7 +149,7 @@ def fitted(case: Case, given: World, judged: Sequence[Judgement], init: Any, see
     """The learned metric that validation chooses, not whitened."""
     metrics = learned(given, judged, init, seed)
     metrics.pop("")
-    chosen = case.best({told: encoder(given, metric) for told, metric in metrics.items()}, by_cosines)["chosen"]
+    chosen = case.best({setting: encoder(given, metric) for setting, metric in metrics.items()}, by_cosines)["chosen"]
     return SetMetric(metrics[chosen].dims, metrics[chosen].parameters)
 
 
@@ -192,15 +197,16 @@ def named(by: str, count: int) -> str:
     return f"{by}, best {count:,}" if count else by
 
 
-Found = dict[str, dict[str, dict[str, Array]]]  # by vectors, search, measure: of each seed
+# By vectors, search and measure: the values of all seeds.
+Outcomes = dict[str, dict[str, dict[str, Array]]]
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 5: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: {
-            way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in kept}
-            for way, kept in ways.items()
+            way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in measures}
+            for way, measures in ways.items()
         }
         for name, ways in results[0]["searched"].items()
     }
@@ -225,19 +231,19 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     ]
 
 
-def added(found: Found, matched: Array) -> list[list[str]]:
+def added(outcomes: Outcomes, matched: Array) -> list[list[str]]:
     """A row for cosines, and one for the learned scores with each b."""
-    told = ["cosines", "learned scores", *(f"learned scores, b lower by {lower:g}" for lower in LOWERS[1:])]
-    cosines = np.transpose([found[SETNET][ELEMENTS][str(place)] for place in PLACES])
+    names = ["cosines", "learned scores", *(f"learned scores, b lower by {lower:g}" for lower in LOWERS[1:])]
+    cosines = np.transpose([outcomes[SETNET][ELEMENTS][str(place)] for place in PLACES])
     return [
         [name, *(spread(values, 1) for values in scores.T)]
-        for name, scores in zip(told, (cosines, *matched.swapaxes(0, 1)), strict=True)
+        for name, scores in zip(names, (cosines, *matched.swapaxes(0, 1)), strict=True)
     ]
 
 
-def verdict(found: Found, matched: Array) -> list[Claim]:
-    """What the run bears out."""
-    setnet, mean, served = (found[name] for name in (SETNET, MEAN, SERVED))
+def verdict(outcomes: Outcomes, matched: Array) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
+    setnet, mean, served = (outcomes[name] for name in (SETNET, MEAN, SERVED))
     learned_scores, lowered = matched[:, :, 0].mean(axis=0)
 
     def of(ways: dict[str, dict[str, Array]], way: str, key: str = "10") -> float:

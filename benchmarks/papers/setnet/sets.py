@@ -54,10 +54,12 @@ TITLE = "SETNET Figures 5 and 6: one vector a set"
 MATHS = "8"
 DATA = ("leaves100", "yaleb")
 SEEDS = range(5)
-SWEPT = {"leaves100": (10, 25, 60), "yaleb": (18,)}  # classes to train on
+# Numbers of classes to train on.
+SWEPT = {"leaves100": (10, 25, 60), "yaleb": (18,)}
 UNITS = [{"name": name, "classes": count, "seed": n} for name, some in SWEPT.items() for count in some for n in SEEDS]
 SERVED, ITS_ELEMENTS = "SetNet, its own scores", "element by element, SetNet's vectors"
-PUBLISHED = {  # nDCG@10 and nDCG@30, by elements of a set
+# nDCG@10 and nDCG@30, by number of elements in a set.
+PUBLISHED = {
     MEAN: ("66.3 38.8 23.7 17.5", "55.5 35.5 23.0 17.6"),
     MEAN + W: ("62.3 42.3 30.8 23.3", "55.2 39.5 29.4 22.9"),
     MEAN_LEARNED: ("65.9 39.4 24.8 18.4", "55.3 35.9 23.9 18.3"),
@@ -140,7 +142,8 @@ class Summary(NamedTuple):
         return float(self.mean.mean())
 
 
-Found = dict[tuple[str, int], dict[str, Summary]]  # by set and number of classes to train on, then by method
+# By data set and number of classes to train on, then by method.
+Outcomes = dict[tuple[str, int], dict[str, Summary]]
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
@@ -161,46 +164,46 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
 def summary(runs: list[dict[str, Any]], method: str) -> Summary:
     """The summary of runs with several seeds."""
     chosen = [run[method]["chosen"] for run in runs]
-    told = "; ".join(choice or "none" for choice in chosen) if any(chosen) else ""
-    return Summary(np.array([run[method]["ndcg"] for run in runs]), told)
+    text = "; ".join(choice or "none" for choice in chosen) if any(chosen) else ""
+    return Summary(np.array([run[method]["ndcg"] for run in runs]), text)
 
 
-def grid(found: Found, name: str, at: int) -> Grid:
+def grid(outcomes: Outcomes, name: str, cutoff: int) -> Grid:
     """NDCG by size of set, beside the paper's if these are leaves."""
     beside = name == DATA[0]
     rows = []
-    for method, summary in found[name, SWEPT[name][-1]].items():
-        paper = PUBLISHED[method][at].split() if method in PUBLISHED else [""] * len(SIZES)
-        ours = [spread(values, 1) for values in summary.ndcg[:, at].T]
-        rows.append([method, *ours, *(paper if beside else []), *([summary.chosen] if at == 0 else [])])
+    for method, summary in outcomes[name, SWEPT[name][-1]].items():
+        paper = PUBLISHED[method][cutoff].split() if method in PUBLISHED else [""] * len(SIZES)
+        ours = [spread(values, 1) for values in summary.ndcg[:, cutoff].T]
+        rows.append([method, *ours, *(paper if beside else []), *([summary.chosen] if cutoff == 0 else [])])
     columns = ["method", *map(str, SIZES), *([f"paper, {size}" for size in SIZES] if beside else [])]
-    title = f"{name}: nDCG@{PLACES[at]} in %, by elements of a set"
-    return Grid(title, [*columns, *(["chosen, by seed"] if at == 0 else [])], rows)
+    title = f"{name}: nDCG@{PLACES[cutoff]} in %, by elements of a set"
+    return Grid(title, [*columns, *(["chosen, by seed"] if cutoff == 0 else [])], rows)
 
 
-def drawn(figure: Any, found: Found) -> None:
+def drawn(figure: Any, outcomes: Outcomes) -> None:
     """Curves by size of set, and by classes to train on."""
     *panels, last = figure.subplots(1, len(DATA) + 1, sharey=True)
     for axes, name in zip(panels, DATA, strict=True):
         for method in DRAWN:
-            axes.plot(SIZES, found[name, SWEPT[name][-1]][method].mean, marker=".", label=method)
+            axes.plot(SIZES, outcomes[name, SWEPT[name][-1]][method].mean, marker=".", label=method)
         axes.set(title=name, xlabel="elements of a set", xticks=SIZES)
     for method in DRAWN:
-        means = [found[DATA[0], count][method].mean.mean() for count in SWEPT[DATA[0]]]
+        means = [outcomes[DATA[0], count][method].mean.mean() for count in SWEPT[DATA[0]]]
         last.plot(SWEPT[DATA[0]], means, marker=".", label=method)
     last.set(title=f"{DATA[0]}, all sizes", xlabel="classes to train on", xticks=SWEPT[DATA[0]])
     panels[0].set(ylabel="nDCG@10 in %")
     figure.legend(*last.get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
-def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
-    return [*against_averages(found), by_classes(found), *of_vectors(found)]
+def verdict(outcomes: Outcomes) -> list[Claim]:
+    """The claims of this section, each with whether the run bears it out."""
+    return [*against_averages(outcomes), by_classes(outcomes), *of_vectors(outcomes)]
 
 
-def against_averages(found: Found) -> list[Claim]:
+def against_averages(outcomes: Outcomes) -> list[Claim]:
     """SetNet beside the averages, with most classes to train on."""
-    leaves, faces = (found[name, SWEPT[name][-1]] for name in DATA)
+    leaves, faces = (outcomes[name, SWEPT[name][-1]] for name in DATA)
     setnet, mean = leaves[SETNET], leaves[MEAN]
     averages = (MEAN, MEAN + W, GENERALISED, GENERALISED + W, MEAN_LEARNED, MEAN_LEARNED + W)
     ahead = setnet.mean - mean.mean
@@ -225,11 +228,11 @@ def against_averages(found: Found) -> list[Claim]:
     ]
 
 
-def by_classes(found: Found) -> Claim:
+def by_classes(outcomes: Outcomes) -> Claim:
     """What the number of classes to train on does."""
     counts = SWEPT[DATA[0]]
     means, others, starts, learned = (
-        [found[DATA[0], count][method].overall for count in counts] for method in (MEAN, GENERALISED, START, SETNET)
+        [outcomes[DATA[0], count][method].overall for count in counts] for method in (MEAN, GENERALISED, START, SETNET)
     )
     gains = [mine - other for mine, other in zip(learned, means, strict=True)]
     return Claim(
@@ -244,9 +247,9 @@ def by_classes(found: Found) -> Claim:
     )
 
 
-def of_vectors(found: Found) -> list[Claim]:
+def of_vectors(outcomes: Outcomes) -> list[Claim]:
     """Learning, whitening, the bound and the scores, with most classes to train on."""
-    leaves, faces = (found[name, SWEPT[name][-1]] for name in DATA)
+    leaves, faces = (outcomes[name, SWEPT[name][-1]] for name in DATA)
     setnet, mean, served = leaves[SETNET], leaves[MEAN], leaves[SERVED].ndcg.mean(axis=(0, 2))
     trained, white = setnet.mean - leaves[START].mean, leaves[MEAN + W].mean - mean.mean
     worse = faces[MEAN + W].mean - faces[MEAN].mean

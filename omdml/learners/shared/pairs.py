@@ -143,8 +143,10 @@ class PairLearner(Learner):
         task : scalar or (T,)
             The task of each pair, by name. It may be left out if there is only one task.
 
-        Returns ------- An Outcome. Its ``scores`` (T,) are ``y (d_t^2 - b_t)``. y is 1 for a similar pair and -1 for a
-        dissimilar one. A score is positive if the pair lies on the wrong side of its task's threshold b_t.
+        Returns
+        -------
+        An Outcome. Its ``scores`` (T,) are ``y (d_t^2 - b_t)``. y is 1 for a similar pair and -1 for a dissimilar one.
+        A score is positive if the pair lies on the wrong side of its task's threshold b_t.
 
         Raises
         ------

@@ -83,7 +83,6 @@ class _Counted:
         self.item = ""
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return self.count > 0
 
     def add(self, row: int, item: str) -> None:

@@ -14,9 +14,9 @@ def sql_of(condition: Condition) -> str | None:
         return compared(condition)
     parts = []
     for part in condition.parts:
-        if (said := sql_of(part)) is None:
+        if (sql := sql_of(part)) is None:
             return None
-        parts.append(said)
+        parts.append(sql)
     if condition.word == "not":
         # If an item has no such value, the part is NULL: it does not hold. COALESCE would read the column twice.
         return f"({parts[0]} IS NOT TRUE)"

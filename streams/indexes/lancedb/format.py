@@ -59,6 +59,6 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error of LanceDB's in one line, without the place in its sources."""
     return " ".join(SOURCES.sub("", str(error)).split())

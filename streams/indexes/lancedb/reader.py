@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.streams.indexes.lancedb.conditions import sql_of
-from omdml.streams.indexes.lancedb.format import LIVE, client, noted, quoted, told
+from omdml.streams.indexes.lancedb.format import LIVE, client, noted, one_line, quoted
 from omdml.streams.protocols.index import Condition, IndexAway, Indexed, IndexMoved, IndexReader
 
 # Bytes of each cache of a reader.
@@ -105,5 +105,5 @@ class LanceReader(IndexReader):
             yield table, indexed
         except (OSError, RuntimeError, ValueError) as error:
             raise IndexAway(
-                f"{self}: {told(error)}: see that this user can read the files in {self._folder}"
+                f"{self}: {one_line(error)}: see that this user can read the files in {self._folder}"
             ) from error

@@ -36,7 +36,7 @@ import structlog
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, Past, client, noted, quoted, told
+from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, Past, client, noted, one_line, quoted
 from omdml.streams.indexes.lancedb.reader import LanceReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -283,7 +283,7 @@ class LanceIndex(VectorIndex):
             if "tagged version" not in str(error):
                 raise
             log.warning(
-                "index_not_pruned", index=str(self), reason=told(error), action="old versions stay on the disk",
+                "index_not_pruned", index=str(self), reason=one_line(error), action="old versions stay on the disk",
                 hint=f"remove tags of the table other than {LIVE!r}",
             )  # fmt: skip
 
@@ -303,11 +303,11 @@ class LanceIndex(VectorIndex):
         """Raise an error of LanceDB's or the system's as one of ours."""
         if isinstance(error, PermissionError | NotADirectoryError | FileNotFoundError | FileExistsError):
             raise IndexRefused(
-                f"{self}: {told(error)}: expected a folder that this user may write, or a parent to make it in"
+                f"{self}: {one_line(error)}: expected a folder that this user may write, or a parent to make it in"
             ) from error
         if isinstance(error, ValueError):
-            raise IndexRefused(f"{self}: {told(error)}") from error
+            raise IndexRefused(f"{self}: {one_line(error)}") from error
         raise IndexAway(
-            f"{self}: {told(error)}: is the disk full, or did somebody else change the table? If this stays, remove "
-            f"{self._folder / self._name}.lance and sync again"
+            f"{self}: {one_line(error)}: is the disk full, or did somebody else change the table? If this stays, "
+            f"remove {self._folder / self._name}.lance and sync again"
         ) from error

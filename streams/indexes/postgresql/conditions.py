@@ -17,9 +17,9 @@ def sql_of(condition: Condition) -> tuple[str, list[str]] | None:
         return None if "\\u0000" in path else ("COALESCE(attributes @@ %s::jsonpath, false)", [path])
     parts = []
     for part in condition.parts:
-        if (said := sql_of(part)) is None:
+        if (sql := sql_of(part)) is None:
             return None
-        parts.append(said)
+        parts.append(sql)
     values = [value for _, own in parts for value in own]
     if condition.word == "not":
         return f"NOT {parts[0][0]}", values

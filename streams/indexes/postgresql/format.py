@@ -46,7 +46,7 @@ def noted(text: str, where: str) -> Indexed:
         ) from error
 
 
-def told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error of PostgreSQL's or its client's in one line."""
     diagnosis = getattr(error, "diag", None)
     return " ".join(((diagnosis and diagnosis.message_primary) or str(error)).split())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from omdml.streams.addresses import masked
 from omdml.streams.indexes.postgresql.conditions import sql_of
-from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, noted, told
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, noted, one_line
 from omdml.streams.protocols.index import Condition, IndexAway, Indexed, IndexMoved, IndexReader, IndexRefused
 
 # A search must not wait longer for an answer.
@@ -61,9 +61,9 @@ class PostgresReader(IndexReader):
     ) -> Sequence[str] | None:
         """The nearest by pgvector with a ``WHERE``; None before 0.8, which looks at it after the search only."""
         with self._database():
-            if not self._iterative or (said := sql_of(condition)) is None:
+            if not self._iterative or (sql := sql_of(condition)) is None:
                 return None
-        return self._nearest(indexed, point, count, f"WHERE {said[0]} ", said[1])
+        return self._nearest(indexed, point, count, f"WHERE {sql[0]} ", sql[1])
 
     def _nearest(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, where: str, values: list[str]
@@ -92,7 +92,7 @@ class PostgresReader(IndexReader):
                 now = self._indexed(database)
         except (self._psycopg.errors.UndefinedTable, self._psycopg.errors.DataException) as error:
             # The view is gone, or its vectors have another width.
-            raise IndexMoved(f"{self}: {told(error)}") from error
+            raise IndexMoved(f"{self}: {one_line(error)}") from error
         if now != indexed:
             raise IndexMoved(f"{self}: readers see another version now")
         return rows
@@ -126,8 +126,8 @@ class PostgresReader(IndexReader):
             yield self._connection
         except self._psycopg.OperationalError as error:
             self.close()
-            raise IndexAway(f"{self}: {told(error)}: is PostgreSQL up, and reached from here?") from error
+            raise IndexAway(f"{self}: {one_line(error)}: is PostgreSQL up, and reached from here?") from error
         except self._psycopg.Error as error:
             self.close()
             grants = f"GRANT SELECT ON {self._name}, {STATE} TO its role"
-            raise IndexRefused(f"{self}: {told(error)}: a node needs to read the view: {grants}") from error
+            raise IndexRefused(f"{self}: {one_line(error)}: a node needs to read the view: {grants}") from error

@@ -36,7 +36,7 @@ import numpy as np
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
-from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, has_nul, noted, told
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, has_nul, noted, one_line
 from omdml.streams.indexes.postgresql.reader import PostgresReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -251,8 +251,8 @@ class PostgresIndex(VectorIndex):
             database.execute("CREATE EXTENSION IF NOT EXISTS vector")
         except self._psycopg.Error as error:
             raise IndexRefused(
-                f"{self}: the extension vector is missing, and cannot be created ({told(error)}). Install pgvector on "
-                "the server (Debian's package is postgresql-NN-pgvector). Then have a superuser run: "
+                f"{self}: the extension vector is missing, and cannot be created ({one_line(error)}). Install pgvector "
+                "on the server (Debian's package is postgresql-NN-pgvector). Then have a superuser run: "
                 "CREATE EXTENSION vector"
             ) from error
 
@@ -352,7 +352,7 @@ class PostgresIndex(VectorIndex):
 
     def _refuse(self, error: Any) -> NoReturn:
         """Raise an error of the client as one of ours."""
-        errors, text = self._psycopg.errors, told(error)
+        errors, text = self._psycopg.errors, one_line(error)
         if isinstance(error, errors.InsufficientPrivilege):
             raise IndexRefused(
                 f"{self}: {text}: omdml sync needs to create tables and views there: "

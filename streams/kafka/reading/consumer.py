@@ -98,7 +98,7 @@ def offset_ranges(consumer: Any, places: Iterable[TopicPartition]) -> tuple[Offs
 
 
 def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:
-    """The same of one partition."""
+    """The first offset that the log still holds of a partition, and the offset after its last record."""
     begins, ends = offset_ranges(consumer, [tp])
     return begins[tp], ends[tp]
 

@@ -64,7 +64,7 @@ class TopicWatch:
 
     @property
     def answered_at(self) -> float:
-        """When the cluster answered last."""
+        """When the cluster answered last, by the monotonic clock."""
         return self._outage.reached_at
 
     @property

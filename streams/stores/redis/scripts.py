@@ -1,9 +1,9 @@
 """Lua scripts for changes that must happen as a whole: Redis runs no other command while a script runs.
 
-Each script touches keys of one model only, or one mark or placement; DELETE the list of names too, SAVE the placement
-of the model's log, and the mark of its partition. ``KEYS`` and ``ARGV`` are named in its first lines. Every script may
-run twice, because a client that got no answer sends its command again: the second run changes nothing and gives an
-answer that means the same.
+A script touches the keys of one model, or one mark, or one placement. There are two exceptions: DELETE also removes the
+model from the list of names, and SAVE also looks at the placement of the model's log and at the mark of its partition.
+The first lines of a script name its ``KEYS`` and ``ARGV``. Every script may run twice, because a client that got no
+answer sends its command again. The second run changes nothing, and gives an answer that means the same.
 """
 
 # What scripts answer beside the values of Written.
@@ -85,6 +85,7 @@ if actual ~= owner then return 'fenced' end
 local live_version, live_digest, pinned = unpack(redis.call('HMGET', current, 'version', 'digest', 'pinned'))
 local last_version, last_digest, last_epoch = unpack(redis.call('HMGET', newest, 'version', 'digest', 'epoch'))
 if last_epoch == owner and tonumber(version) < tonumber(last_version) then return 'fenced' end
+-- While a version is pinned, newer ones are kept, but do not go live.
 if pinned == '1' and held == '' then held = 'pinned' end
 if live_version == version and live_digest == digest then return 'already' end
 if held ~= '' and last_version == version and last_digest == digest then return 'already' end
@@ -144,8 +145,10 @@ return redis.call('HGETALL', current)
 
 COMPARE_AND_SET = """
 -- Compare and set the mark of a partition, or a placement; '' stands for none. A value that is
--- already what it should become is a retry, and counts as success. A mark stays if there were other replacements than
--- its owner knows of. A mark that is set from outside counts as one.
+-- already what it should become is a retry, and counts as success.
+-- 'replacements' counts what commands changed behind the workers' backs: checkpoints that they replaced, and marks that
+-- they set. A worker says in 'known' how many it knows of. If there were others, its mark may be out of date, and is
+-- not written. A mark without 'known' is set by a command, and is counted.
 local key, replacements = unpack(KEYS)
 local before, after, known = unpack(ARGV)
 local count = replacements and redis.call('GET', replacements) or '0'

@@ -18,7 +18,7 @@ class Fault(NamedTuple):
 
     Parameters
     ----------
-    told
+    title
         What happens, in words.
     run
         Breaks it, waits until its alerts fire, and repairs it as the runbook says.
@@ -26,7 +26,7 @@ class Fault(NamedTuple):
         What must fire; nothing else may.
     """
 
-    told: str
+    title: str
     run: Callable[[Watched], None]
     alerts: frozenset[str]
 
@@ -35,9 +35,9 @@ class Fault(NamedTuple):
         return self.run.__name__
 
 
-def fault(told: str, *alerts: str) -> Callable[[Callable[[Watched], None]], Fault]:
+def fault(title: str, *alerts: str) -> Callable[[Callable[[Watched], None]], Fault]:
     """Make a fault of a function; names of alerts are without their prefix."""
-    return lambda run: Fault(told, run, frozenset(alerts))
+    return lambda run: Fault(title, run, frozenset(alerts))
 
 
 def trial(fault: Fault, service: Watched) -> None:
@@ -48,4 +48,4 @@ def trial(fault: Fault, service: Watched) -> None:
     service.silent()
     fired = {alert.removeprefix(PREFIX) for alert in service.prometheus.fired_since(began)}
     fired -= OF_A_SLOW_MACHINE - fault.alerts
-    assert fired == fault.alerts, f"{fault.told}: {sorted(fired)} fired, expected {sorted(fault.alerts)}"
+    assert fired == fault.alerts, f"{fault.title}: {sorted(fired)} fired, expected {sorted(fault.alerts)}"

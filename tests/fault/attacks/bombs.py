@@ -76,8 +76,8 @@ def feedback_bombs(folder: Path) -> Measured:
     letters = omdml(folder / "bombs", "letters", "list", "--last", "5")
     more = max(run.megabytes, replayed.megabytes) - plain.megabytes
     held = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
-    told = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
-    return Measured(f"{told}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
+    outcome = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
+    return Measured(f"{outcome}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
 
 
 def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:

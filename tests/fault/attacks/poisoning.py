@@ -11,7 +11,8 @@ from benchmarks.feedback.guard import Data, disturbed
 from benchmarks.feedback.hostile import KINDS, Kind
 from tests.fault.attacks.attack import Attack, Measured
 
-BEFORE, DISTURBED = 6_000, 4_000  # events
+# Numbers of events before an attack, and during it.
+BEFORE, DISTURBED = 6_000, 4_000
 # The most mAP that may be lost, and the most events in a row for which metrics may be refused.
 LOST, REFUSED = 0.02, 2_500
 # This is odd, so that a median is one of the runs: without attacks, live mAP at the end differs by up to 0.1.

@@ -131,8 +131,8 @@ def worker_goes_on(folder: Path) -> Measured:
         sink.send_many([(event, "shop") for event in worlds.events(100, seed=1)])
         sink.close()
     run = omdml(folder, "worker", limit_s=90, until="checkpoint_damaged")
-    told = f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB"
-    return Measured(told, held=run.code == 0 and "drained_and_saved" in run.output and run.megabytes < MOST_MB)
+    outcome = f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB"
+    return Measured(outcome, held=run.code == 0 and "drained_and_saved" in run.output and run.megabytes < MOST_MB)
 
 
 def cut(path: Path) -> None:

@@ -42,11 +42,11 @@ def main(arguments: list[str]) -> int:
     with AllServers() as all_servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
         for name in asked.faults or FAULTS:
             fault, times, began = FAULTS[name], asked.times or FAULTS[name].times, time.monotonic()
-            bar = progress.add_task(fault.told, total=times)
+            bar = progress.add_task(fault.title, total=times)
             servers = all_servers.of(fault)
             with tempfile.TemporaryDirectory() as folder:
                 result = tried(partial(trial, fault, times, asked.seed, servers, Path(folder)), progress, bar)
-            table.add_row(fault.told, *result)
+            table.add_row(fault.title, *result)
             sound &= result[3:5] == ["0", "0"]
             console.print(f"{name}: {', '.join(result)}; took {time.monotonic() - began:.0f} s", markup=False)
     console.print(table)

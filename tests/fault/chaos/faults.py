@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
     Parameters
     ----------
-    told
+    title
         As the table calls it.
     inject
         Breaks it once, and mends what operators and supervisors mend.
@@ -53,7 +53,7 @@ class Fault(NamedTuple):
         Whether the log is a cluster of three brokers.
     """
 
-    told: str
+    title: str
     inject: Callable[[Service, Random], None]
     times: int
     store: str = "valkey"
@@ -129,7 +129,7 @@ def trial(
 
     Raises AssertionError if that is not what it was to be, in the end or in between.
     """
-    chance, until = Random(f"{fault.told} {seed}"), time.monotonic() + LIMIT_S
+    chance, until = Random(f"{fault.title} {seed}"), time.monotonic() + LIMIT_S
     with stored(fault.store, servers, folder) as urls, Service(folder, servers, *urls, fault.entry) as service:
         service.store_server = getattr(servers, fault.store, None)
         while service.injected < times and time.monotonic() < until:

@@ -233,6 +233,6 @@ class Service:
             f'[log]\nkind = "kafka"\nservers = "{log}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
             f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
-            "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be withheld
-            + "".join(models)
+            # Clicks are random here, so that the guard must not withhold anything.
+            "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n" + "".join(models)
         )

@@ -117,8 +117,8 @@ def test_a_worker_goes_on_from_an_archive_as_one_that_learned_everything(
     if kill:
         assert shop.command(*bootstrap, kill=kill)[0] == -signal.SIGKILL
         assert (shop.stores["begun"].peek("shop") is not None) == (kill in BEGUN)
-    code, said = shop.command(*bootstrap)
-    assert (code, "has a checkpoint already" in said) == ((1, True) if kill in BEGUN else (0, False)), said
+    code, output = shop.command(*bootstrap)
+    assert (code, "has a checkpoint already" in output) == ((1, True) if kill in BEGUN else (0, False)), output
     begun, letters = shop.worked("begun")
     # I expect what a worker made of the whole log: the same events taken, and the same sums to the byte
     alone, all_letters = shop.worked("alone")

@@ -91,6 +91,6 @@ def test_answers_of_nodes_that_are_killed_are_rankings_of_the_version_they_name(
     for item, answer in asker.answers:
         ids, distances = shop.expected(answer["version"], item, ITEMS)
         known = dict(zip(ids, distances, strict=True))
-        found = [entry["distance"] for entry in answer["items"]]
-        assert np.allclose(found, distances[:K], **CLOSE)
-        assert np.allclose(found, [known[entry["id"]] for entry in answer["items"]], **CLOSE)
+        distances_answered = [entry["distance"] for entry in answer["items"]]
+        assert np.allclose(distances_answered, distances[:K], **CLOSE)
+        assert np.allclose(distances_answered, [known[entry["id"]] for entry in answer["items"]], **CLOSE)

@@ -110,7 +110,7 @@ def soaked(
 
 def table(samples: Mapping[str, Sequence[Sample]]) -> str:
     """In Markdown: what each process held, by quarters of the time."""
-    lines = ["| process | " + " | ".join(f"{told}, by quarter" for told, _ in SHOWN) + " | in use: MB an hour |"]
+    lines = ["| process | " + " | ".join(f"{what}, by quarter" for what, _ in SHOWN) + " | in use: MB an hour |"]
     lines.append("|---|" + "---|" * (len(SHOWN) + 1))
     for name, some in samples.items():
         cells = [" ".join(f"{number:.0f}" for number in quarters(some, field)) for _, field in SHOWN]

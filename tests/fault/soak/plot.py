@@ -22,10 +22,10 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
         f'<text x="{LEFT}" y="18">{escape(title)}</text>',
     ]
     end = max(entry.at for some in samples.values() for entry in some)
-    for number, (told, field) in enumerate(SHOWN):
+    for number, (quantity, field) in enumerate(SHOWN):
         top = TOP + number * (PANEL + GAP) + 15
         most = max(getattr(sample, field) for some in samples.values() for sample in some) * 1.1
-        parts += _frame(top, told, most, end)
+        parts += _frame(top, quantity, most, end)
         for line, (name, some) in enumerate(samples.items()):
             colour = COLOURS[line % len(COLOURS)]
             for pid in dict.fromkeys(sample.pid for sample in some):
@@ -41,10 +41,10 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _frame(top: int, told: str, most: float, end: float) -> list[str]:
+def _frame(top: int, quantity: str, most: float, end: float) -> list[str]:
     right, bottom = WIDTH - RIGHT, top + PANEL
     return [
-        f'<text x="{LEFT}" y="{top - 5}">{escape(told)}</text>',
+        f'<text x="{LEFT}" y="{top - 5}">{escape(quantity)}</text>',
         f'<path d="M{LEFT} {top}V{bottom}H{right}" fill="none" stroke="#555"/>',
         *(
             f'<text x="{LEFT - 6}" y="{bottom - share * PANEL + 4:g}" text-anchor="end">{share * most:.0f}</text>'

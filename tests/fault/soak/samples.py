@@ -39,7 +39,7 @@ class Measure(NamedTuple):
         hour if it is memory, otherwise in all.
     """
 
-    told: str
+    title: str
     field: str
     most: float
     hourly: bool = False
@@ -56,7 +56,7 @@ MEASURES = (
 
 
 # What the table and the plot show.
-SHOWN = (("memory, MB", "memory_mb"), *((measure.told, measure.field) for measure in MEASURES))
+SHOWN = (("memory, MB", "memory_mb"), *((measure.title, measure.field) for measure in MEASURES))
 # How much memory a process may have freed and not given back, by the medians of the last quarter. The most that was
 # ever in use at once bounds it, so it says nothing about a leak.
 MOST_FREE_MB = 30.0
@@ -139,7 +139,7 @@ def growth(samples: Sequence[Sample], measure: Measure) -> str:
     if (more := rise(samples, measure)) <= measure.most:
         return ""
     span = "an hour" if measure.hourly else "in the last half"
-    return f"{measure.told}: {more:+.0f} {span}, at most {measure.most:+.0f} is flat"
+    return f"{measure.title}: {more:+.0f} {span}, at most {measure.most:+.0f} is flat"
 
 
 def scattered(samples: Sequence[Sample]) -> str:

@@ -181,7 +181,7 @@ def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):
         context.close()
 
 
-def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
+def test_the_console_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
     with proxy(urlsplit(demo.url).netloc, "/inner/omdml") as url:
         context = browser.new_context()
         # The root leads to the console, wherever it is.

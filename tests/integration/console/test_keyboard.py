@@ -18,7 +18,7 @@ FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.textConten
 
 @pytest.fixture
 def page(shop, site, browser):
-    """The results of i5."""
+    """The console in a browser, which shows the results of i5."""
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         search(page, "i5")
@@ -28,12 +28,12 @@ def page(shop, site, browser):
 def stops(page, begin, end):
     """What the Tab key leads to from one element to another, that one included."""
     begin.focus()
-    found = []
+    stops_made = []
     while not end.evaluate("(end) => end === document.activeElement"):
         page.keyboard.press("Tab")
-        found.append(page.evaluate(FOCUSED))
-        assert len(found) < 150
-    return found
+        stops_made.append(page.evaluate(FOCUSED))
+        assert len(stops_made) < 150
+    return stops_made
 
 
 def cell(page, rank):
@@ -41,12 +41,12 @@ def cell(page, rank):
 
 
 def test_results_are_one_stop_of_the_tab_key(page):
-    found = stops(
+    names = stops(
         page, page.get_by_label("Find an item by its id"), page.get_by_role("button", name="Send", exact=True)
     )
-    results = [name for name in found if re.match(r"\d+\. |Search from |Fits: |Does not fit: ", name)]
+    results = [name for name in names if re.match(r"\d+\. |Search from |Fits: |Does not fit: ", name)]
     assert results == [cell(page, 1).get_attribute("aria-label")]
-    assert len(found) == 9
+    assert len(names) == 9
 
 
 def test_arrow_keys_lead_to_the_result_beside_above_and_below(page):

@@ -85,10 +85,10 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
 def test_bars_of_two_models_are_explained_for_each_of_them(tmp_path, browser):
     def mixed(route):
         """Answer as in an experiment with a model that is made of other parts."""
-        told = route.fetch().json()
-        for rank, item in enumerate(told["items"]):
+        answer = route.fetch().json()
+        for rank, item in enumerate(answer["items"]):
             item["parts"] = ({"plain": 1.0}, {"items": 0.2, "far": 0.8}, {"shape": 0.5, "noise": 0.5})[rank % 3]
-        route.fulfill(json=told)
+        route.fulfill(json=answer)
 
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
@@ -185,12 +185,12 @@ def test_what_is_said_covers_nothing_of_the_bar_that_sends(tmp_path, site, brows
             mark_two(page)
             page.keyboard.press("ArrowRight")
             page.keyboard.press("e")
-            said, bar = page.locator("#said p").bounding_box(), page.locator(".send").bounding_box()
-            assert said["y"] + said["height"] <= bar["y"]
+            message_box, bar = page.locator("#said p").bounding_box(), page.locator(".send").bounding_box()
+            assert message_box["y"] + message_box["height"] <= bar["y"]
             go_to(page, "Watch")
             page.get_by_role("button", name="Copy as curl").click()
-            said = page.locator("#said p").bounding_box()
-            assert said["y"] + said["height"] > SIZES[size][1] - 40
+            message_box = page.locator("#said p").bounding_box()
+            assert message_box["y"] + message_box["height"] > SIZES[size][1] - 40
 
 
 def test_on_a_phone_versions_can_be_chosen_and_moved_to_without_scrolling(tmp_path, site, browser):

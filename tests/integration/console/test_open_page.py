@@ -160,10 +160,10 @@ def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
         mark_two(page)
         page.get_by_role("button", name="Send").click()
         page.mouse.move(0, 0)
-        said = page.get_by_role("status")
-        expect(said).to_contain_text("No new version yet")
+        status = page.get_by_role("status")
+        expect(status).to_contain_text("No new version yet")
         version = go_live(shop, site, event_time=time.time())
-        expect(said).to_contain_text(f"Version {version} went live.")
+        expect(status).to_contain_text(f"Version {version} went live.")
 
 
 def test_a_version_of_other_peoples_marks_is_not_told_as_that_of_mine(shop, site, browser):
@@ -363,10 +363,10 @@ def test_a_move_is_copied_as_curl_by_touch(shop, site, browser):
 )
 def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, links, expected):
     configuration = worlds.configuration("items")
-    found = FoundFault("letters", "warning", "3 dead letters are open")
+    fault = FoundFault("letters", "warning", "3 dead letters are open")
 
     def office(job):
-        return msgspec.json.encode(Health(Look(configuration).status(), [found], LinksConfig(**links)))
+        return msgspec.json.encode(Health(Look(configuration).status(), [fault], LinksConfig(**links)))
 
     site.serve(shop, office=office)
     with opened(browser, f"{site.url}/console/#health/shop") as page:

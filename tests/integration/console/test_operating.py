@@ -124,8 +124,8 @@ def test_pages_that_show_a_model_say_that_it_was_deleted(tmp_path, browser):
         shop.publish()
         expect(answered).to_contain_text("version 40, answered")
         shop.store.delete("shop")
-        for one in (page, watch):
-            expect(one.locator("#live")).to_have_text("version 0 is live")
+        for each_page in (page, watch):
+            expect(each_page.locator("#live")).to_have_text("version 0 is live")
         expect(watch.locator(".big b").first).to_have_text("0")
         expect(answered).to_contain_text("version 0, answered")
         # A page that is opened now hears of the newest step first.
@@ -163,7 +163,7 @@ def refused_events(demo, node, *unknown_items):
 def test_dead_letters_are_explained_dismissed_and_sent_again(demo, node, visit):
     hopeless, _ = refused_events(demo, node, "nobody" + "y" * 250, "not-yet-there")
     page = visit(permissions=["clipboard-read", "clipboard-write"]).page
-    said = page.get_by_role("status")
+    status = page.get_by_role("status")
     go_to(page, "Dead letters")
     letters = page.locator(".letters > li")
     expect(letters).to_have_count(2)
@@ -172,14 +172,14 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, node, visit):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     expect(letter.locator("pre")).to_have_text(json.dumps(hopeless))
     letter.get_by_role("button", name="Explain").click(modifiers=["Shift"])
-    expect(said).to_have_text("Copied.")
+    expect(status).to_have_text("Copied.")
     assert "/letters/explain?position=" in page.evaluate("navigator.clipboard.readText()")
     letter.get_by_role("button", name="Explain").click()
     expect(letter.locator("dl")).to_contain_text("nobody")
     letter.get_by_role("button", name="Send again").click()
-    expect(said).to_contain_text("Nothing was sent again")
+    expect(status).to_contain_text("Nothing was sent again")
     letter.get_by_role("button", name="Dismiss").click()
-    expect(said).to_have_text("1 dismissed.")
+    expect(status).to_have_text("1 dismissed.")
     expect(letters).to_have_count(1)
     # Once the cause is fixed, the other one is learned.
     features = {name: [0.5] * dim for name, dim in MappedCatalogue(demo.folder / "items").dims.items()}
@@ -187,7 +187,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, node, visit):
     letters.get_by_role("button", name="Explain").click()
     expect(letters.locator("dl")).to_contain_text("It would be learned now")
     letters.get_by_role("button", name="Send again").click()
-    expect(said).to_have_text("1 sent again.")
+    expect(status).to_have_text("1 sent again.")
     expect(letters).to_have_count(0)
     page.get_by_label("only open").uncheck()
     expect(letters.filter(has_text="nobody")).to_contain_text("dismissed")
@@ -248,14 +248,14 @@ def test_a_double_click_moves_once(tmp_path, browser):
 def test_a_pause_is_drawn_as_a_time_without_comparisons(tmp_path, browser):
     def paused(route):
         """Ten comparisons a second, none for a minute, then ten a second again."""
-        told = route.fetch().json()
+        answer = route.fetch().json()
         times = [*range(30), *range(90, 120)]
-        (step,) = told["steps"]
-        told["steps"] = [
+        (step,) = answer["steps"]
+        answer["steps"] = [
             step | {"number": at, "what": "new_version", "version": 10 * at, "at": step["at"] + times[at]}
             for at in range(60)
         ]
-        route.fulfill(json=told)
+        route.fulfill(json=answer)
 
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node) as server, opened(browser, "about:blank", bypass_csp=True) as page:

@@ -161,8 +161,8 @@ def test_marks_are_counted_aloud_once_each(console):
     first = page.locator(".results .card").first
     for button in ("Fits: ", "Does not fit: "):
         first.get_by_role("button", name=re.compile(f"^{button}")).press("Enter")
-    told = [text for text in heard(page) if "marked as" in text and not text.startswith("focus")]
-    assert told == [
+    spoken = [text for text in heard(page) if "marked as" in text and not text.startswith("focus")]
+    assert spoken == [
         "1 marked as fitting, 0 as not fitting. Mark at least one that does not fit.",
         "0 marked as fitting, 1 as not fitting. Mark at least one that fits.",
     ]
@@ -203,8 +203,8 @@ def test_a_version_that_learned_my_marks_is_said_once(console, shop, site):
         heard(page)
         version = go_live(shop, site, event_time=time.time())
         expect(page.get_by_role("status")).to_contain_text(f"Version {version} went live.")
-        told = [text for text in heard(page) if "went live" in text]
-        assert len(told) == 1
+        spoken = [text for text in heard(page) if "went live" in text]
+        assert len(spoken) == 1
         # It is seen once, too: at the bottom only if it cannot be seen above the results.
         words = page.locator("#said p")
         assert words.evaluate("(words) => words.offsetHeight > 1") == scrolled
@@ -305,9 +305,9 @@ def test_health_is_told_again_only_if_it_changes(shop, site, browser):
 
     def look(route, warnings):
         """Answer as the node does ten seconds later."""
-        told = route.fetch().json()
-        told["status"] |= {"at": time.time() + 60, "warnings": warnings}
-        route.fulfill(json=told)
+        status_now = route.fetch().json()
+        status_now["status"] |= {"at": time.time() + 60, "warnings": warnings}
+        route.fulfill(json=status_now)
 
     site.serve(shop, office=lambda job: answer)
     with opened(browser, "about:blank") as page:

@@ -24,12 +24,12 @@ def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
     search(page, "digit-0004")
     before, version = cards(page), live(demo)
     assert len(before) == 20
-    said = mark(page, range(5), range(10, 15))
+    message = mark(page, range(5), range(10, 15))
     pattern = (
         r"Version [\d,]+ went live\. This page shows it [\d.]+ m?s after you sent the marks; "
         r"\d+ of 20 items moved\."
     )
-    assert re.fullmatch(pattern, said)
+    assert re.fullmatch(pattern, message)
     assert live(demo) == version + 25
     expect(page.locator("#live")).to_have_text(f"version {live(demo):,} is live")
     after = cards(page)
@@ -144,9 +144,9 @@ def test_items_are_called_by_their_label(tmp_path, browser):
             expect(card.get_by_text(labels.get(item, f"Mug {item}"))).to_have_count(1)
         grid = page.get_by_role("listbox", name="Items")
         page.get_by_label("Find an item by its id or label").fill("a MUG")
-        found = grid.get_by_role("option", name="<b>a mug</b>", exact=True)
-        expect(found).to_have_attribute("title", "<b>a mug</b>, i0")
-        found.click()
+        option = grid.get_by_role("option", name="<b>a mug</b>", exact=True)
+        expect(option).to_have_attribute("title", "<b>a mug</b>, i0")
+        option.click()
         expect(page.locator(".query .id")).to_have_text(["<b>a mug</b>", "i0"])
         page.get_by_role("button", name="Search from Mug i", exact=False).first.click()
         expect(page.locator(".query .id").first).to_contain_text("Mug i")

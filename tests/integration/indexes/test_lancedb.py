@@ -67,9 +67,9 @@ def test_searches_look_into_cells_and_find_the_nearest(shop, database):
     search = table.search(place).distance_type("l2").where("id <> 'i5'").limit(5)
     assert "ANN" in search.explain_plan()
     expected, distances = shop.expected(20, "i5", 5)
-    found = search.to_list()
-    assert [row["id"] for row in found] == expected
-    assert [row["_distance"] for row in found] == pytest.approx(list(distances), rel=1e-3)
+    rows = search.to_list()
+    assert [row["id"] for row in rows] == expected
+    assert [row["_distance"] for row in rows] == pytest.approx(list(distances), rel=1e-3)
 
 
 @pytest.mark.usefixtures("few_are_enough")

@@ -70,8 +70,8 @@ def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
     reader = open_reader(topic)
     error = gap(reader)
     assert (error.partition, error.position, error.resume) == (Partition(reader.source.topic_id, 0), 10, 20)
-    for said in (topic, "partition 0", "offset 10", "checksum", "go on at 20", "--accept-gap"):
-        assert said in str(error)
+    for words in (topic, "partition 0", "offset 10", "checksum", "go on at 20", "--accept-gap"):
+        assert words in str(error)
     reader.read_until(lambda: len(reader.records) == 20)
     assert isinstance(error.partition, Partition)
     reader.source.seek(error.partition, 20)

@@ -49,8 +49,8 @@ def test_a_position_that_retention_passed_stops_only_its_partition(
     reader = open_reader(topic, 10)
     error = gap(reader)
     assert (error.partition, error.position, error.available) == (Partition(reader.source.topic_id, 0), 10, (50, 100))
-    for said in (topic, "partition 0", "offset 10", "50 up to 100", "--accept-gap"):
-        assert said in str(error)
+    for words in (topic, "partition 0", "offset 10", "50 up to 100", "--accept-gap"):
+        assert words in str(error)
 
     # If I go on polling, I expect the other partition's records; if I accept the gap, the rest of this one's.
     reader.read_until(lambda: len(reader.records) == 90)

@@ -44,6 +44,6 @@ def test_a_copy_for_a_model_in_parts_goes_to_the_partition_of_its_event(kafka, n
     ]  # fmt: skip
     with closing(open_sender(log, {"hot"})) as sender:
         sender.send(letters, b"secret")
-    found = [record for records in read_whole(open_bystander(log)) for record in records]
-    assert sorted(record.partition.number for record in found if record.key == b"hot") == [0, 1, 2, 3]
-    assert len({record.partition.number for record in found if record.key == b"shop"}) == 1
+    all_records = [record for records in read_whole(open_bystander(log)) for record in records]
+    assert sorted(record.partition.number for record in all_records if record.key == b"hot") == [0, 1, 2, 3]
+    assert len({record.partition.number for record in all_records if record.key == b"shop"}) == 1

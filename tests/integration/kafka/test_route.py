@@ -151,8 +151,8 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
 
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
-        told = RouterMetrics(CollectorRegistry())
-        made = Router(source, Targets(target, letters), key_of, told, name=f"{name}.{number}", partitioner="murmur2")
+        metrics = RouterMetrics(CollectorRegistry())
+        made = Router(source, Targets(target, letters), key_of, metrics, name=f"{name}.{number}", partitioner="murmur2")
         source.subscribe(made)
         made._connect()
         return made
@@ -191,8 +191,8 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
     options = KafkaOptions(servers=kafka.servers)
     decide_beginning(options, origin, target, f"route-{origin}", None)
     source = RoutedSource(options, topic=origin, group=f"route-{origin}")
-    told = RouterMetrics(CollectorRegistry())
-    router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")
+    metrics = RouterMetrics(CollectorRegistry())
+    router = Router(source, Targets(target, letters), key_of, metrics, name=origin, partitioner="murmur2")
     source.subscribe(router)
     try:
         wait_for(lambda: router._turn() or read_committed(kafka, target), "the event to be routed")

@@ -156,8 +156,8 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
     finally:
         router.close()
     # And an operator's doctor may look at that topic as well.
-    _, said = command("doctor", *place("operator"))
-    assert "topic 'clicks' has one copy" in " ".join(said.split()), said
+    _, output = command("doctor", *place("operator"))
+    assert "topic 'clicks' has one copy" in " ".join(output.split()), output
 
 
 @pytest.mark.parametrize(

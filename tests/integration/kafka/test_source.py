@@ -126,12 +126,12 @@ def test_two_readers_share_the_partitions_and_hand_over_on_close(
     # If a second one joins, I expect each to have one partition, and the first to have been told which it lost.
     second = open_reader(topic)
     first.read_until(lambda: bool(second.read() or True) and len(first.owned) == len(second.owned) == 1)
-    assert ("revoked", second.owned) in first.told
+    assert ("revoked", second.owned) in first.changes
     assert first.owned | second.owned == {0, 1}
 
     first.source.close()
     second.read_until(lambda: second.owned == {0, 1})
-    assert first.told[-1][0] == "revoked"
+    assert first.changes[-1][0] == "revoked"
 
 
 def test_partitions_that_nobody_reads_leave_no_member_without_one_that_is_read(
@@ -219,8 +219,8 @@ def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
     member = MemberToRemove(member_id=group["members"][0]["member_id"])
     administer(kafka, lambda admin: admin.remove_group_members(f"readers-of-{topic}", [member]))
     assert reader.commit() is CommitResult.NOT_OWNED
-    reader.read_until(lambda: len(reader.told) == 3 and reader.owned == {0})
-    assert reader.told == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
+    reader.read_until(lambda: len(reader.changes) == 3 and reader.owned == {0})
+    assert reader.changes == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
 
 
 def test_a_partition_that_is_not_owned_is_neither_committed_nor_sought(new_topic: NewTopic, open_reader: Open) -> None:
@@ -332,7 +332,7 @@ def test_a_client_that_stopped_fetching_is_replaced(
     reader.source._consumer.pause(TopicPartition(topic, 0))
     write(kafka, topic, numbered(5))
     reader.read_until(lambda: reader.values == numbered(5))
-    assert reader.told == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]
+    assert reader.changes == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]
 
 
 def test_a_client_that_fails_is_replaced_and_nothing_is_lost_or_repeated(

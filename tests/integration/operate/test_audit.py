@@ -39,15 +39,15 @@ def configure(place, **options):
 
 def test_events_that_were_deleted_after_they_were_learned_lack_no_fate(learned):
     learned.administer(lambda admin: admin.delete_records({TopicPartition(learned.topic, learned.home): 20}))
-    code, said = audited(learned)
+    code, output = audited(learned)
     assert code == 0
-    assert "shop 10 30 0 0 0 0 0" in said
-    assert "an operator, deleted events that were learned. The models keep what they learned from them" in said
+    assert "shop 10 30 0 0 0 0 0" in output
+    assert "an operator, deleted events that were learned. The models keep what they learned from them" in output
     # Nothing is left of the log.
     learned.administer(lambda admin: admin.delete_records({TopicPartition(learned.topic, learned.home): -1}))
-    code, said = audited(learned)
+    code, output = audited(learned)
     assert code == 0
-    assert "shop 0 30 0 0 0 0 0" in said
+    assert "shop 0 30 0 0 0 0 0" in output
 
 
 @pytest.mark.deep
@@ -61,7 +61,7 @@ def test_of_a_compacted_log_it_is_not_advised_to_learn_it_again(learned):
 
     until(compacted, 120)
     configure(learned, cleanup_policy="delete")
-    code, said = audited(learned)
+    code, output = audited(learned)
     assert code == 1
-    assert "If the topic was compacted, or somebody removed records" in said
-    assert "leave it as it is, because a replay would forget them" in said
+    assert "If the topic was compacted, or somebody removed records" in output
+    assert "leave it as it is, because a replay would forget them" in output

@@ -26,8 +26,8 @@ def test_a_topic_of_one_copy_with_every_unsafe_setting_is_reported_each(kafka, n
         "cleanup.policy": "compact,delete",
     }
     text = texts(of_log(KafkaLog(servers=kafka.servers, topic=new_topic(configs=unsafe))))
-    for told in ("one copy", "unclean.leader.election.enable=true", "1 hour,", "1,000,000 bytes", "compact,delete"):
-        assert told in text
+    for words in ("one copy", "unclean.leader.election.enable=true", "1 hour,", "1,000,000 bytes", "compact,delete"):
+        assert words in text
 
 
 def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
@@ -39,13 +39,13 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
     log = KafkaLog(servers=kafka.servers, topic=feedback, letters=letters)
     for origin in (clicks, clicks_for_ever):
         decide_beginning(KafkaOptions(servers=kafka.servers), origin, feedback, f"omdml.route.{origin}", None)
-    told = [remark.text for remark in of_log(log)]
+    remarks = [remark.text for remark in of_log(log)]
     for topic, words in (
         (letters, "deletes dead letters after 1 hour"),
         (clicks, "deletes events after 1 hour"),
         (clicks_for_ever, "keeps events for ever, but Kafka forgets how far they were routed 7 days after"),
     ):
-        assert [text for text in told if text.startswith(f"topic {topic!r} {words}")], told
+        assert [text for text in remarks if text.startswith(f"topic {topic!r} {words}")], remarks
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])

@@ -18,7 +18,7 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
         write(kafka, topic, numbered(1500), partition)
     member = open_reader(topic, group=group)
     member.read_until(lambda: len(member.records) >= 3000)
-    told = list(member.told)
+    changes = list(member.changes)
     # If the topic is replayed
     log = KafkaLog(servers=kafka.servers, topic=topic, group=group)
     records = [record for part in read_whole(open_bystander(log)) for record in part]
@@ -27,7 +27,7 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
         assert [record.value for record in records if record.partition.number == partition] == numbered(1500)
     write(kafka, topic, [b"new"], 0)
     member.read_until(lambda: len(member.records) >= 3001)
-    assert member.told == told
+    assert member.changes == changes
     groups = administer(kafka, lambda admin: admin.list_groups())
     (mine,) = [entry for entry in groups if entry["group_id"].startswith(f"{group}.replay.")]
     assert mine["group_state"] == "Empty"

@@ -59,13 +59,13 @@ def kept(request, tmp_path):
 
 
 def test_what_was_learned_since_the_backup_is_learned_again_from_the_log(tmp_path, kept):
-    said = {name: list(events(60, seed=number, model=name)) for number, name in enumerate(NAMES)}
+    feedback = {name: list(events(60, seed=number, model=name)) for number, name in enumerate(NAMES)}
     world = World(tmp_path, partitions=2)
     world.store = kept.store
 
     def tell(first, last):
         for name in NAMES:
-            world.send(*said[name][first:last], key=name)
+            world.send(*feedback[name][first:last], key=name)
 
     # Given a backup at 20 events, a worker that goes on to 40 and stops, and the backup in the store's place
     worker = world.worker()
@@ -83,7 +83,7 @@ def test_what_was_learned_since_the_backup_is_learned_again_from_the_log(tmp_pat
     run_until_idle(world.worker())
     other = World(tmp_path / "other", partitions=2)
     for name in NAMES:
-        other.send(*said[name], key=name)
+        other.send(*feedback[name], key=name)
     run_until_idle(other.worker())
     assert [world.store.peek(name).version for name in NAMES] == [60] * 3
     assert [world.store.peek(name).state for name in NAMES] == [other.store.peek(name).state for name in NAMES]

@@ -101,7 +101,7 @@ def test_items_and_sets_are_added_to_the_generation_in_redis_as_in_a_folder(item
         assert_array_equal(in_redis.features[name], matrix)
 
 
-def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: Path, redis_url: str) -> None:
+def test_another_generation_takes_the_place_in_redis_only_if_asked_to(items: Path, redis_url: str) -> None:
     target, other = f"{redis_url}#shop", rows("other.npz", 0, 25, seed=1)
     assert run(target, items).exit_code == 0
     before = open_catalogue(target)

@@ -98,14 +98,14 @@ def test_a_full_server_refuses_every_write_in_the_same_words(
 ) -> None:
     epochs = {model: published(store, 1, model=model) for model in ("shop", "other")}
     settings("maxmemory", "1")
-    told = set()
+    messages = set()
     for version in (2, 3):
         for model, epoch in epochs.items():
             with pytest.raises(StoreError) as refused:
                 store.publish(snapshot(version, model=model), epoch)
-            told.add(str(refused.value))
+            messages.add(str(refused.value))
     # Whoever tries again with later versions says it once.
-    assert len(told) == 1, told
+    assert len(messages) == 1, messages
 
 
 def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.Redis) -> None:

@@ -26,11 +26,12 @@ from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.support.learning.store_samples import Copy, Damage, checkpoint, history_fields, live, published, snapshot
 from tests.support.waiting import until
 
+# The contract of stores runs here again, on real servers.
 __all__ = [
     "TestCheckpointsOfAnyStore",
     "TestMarksOfAnyStore",
     "TestSnapshotsOfAnyStore",
-]  # once more, here
+]
 
 
 @pytest.fixture
@@ -49,10 +50,10 @@ def copy(client: redis.Redis) -> Copy:
     keys = ("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
 
     def copy() -> Callable[[], None]:
-        kept = {key: data for key in keys if (data := client.dump(key))}
+        dumps = {key: data for key in keys if (data := client.dump(key))}
 
         def put_back() -> None:
-            for key, data in kept.items():
+            for key, data in dumps.items():
                 client.restore(key, 0, data, replace=True)
 
         return put_back
@@ -71,10 +72,10 @@ def test_any_client_can_read_what_is_live(store: RedisStore, client: redis.Redis
     data = client.get(b"omdml:{shop}:snapshot:%s:%s" % (current[b"version"], current[b"digest"]))
     assert data
     assert Snapshot.from_bytes(data).to_bytes() == snapshot(4).to_bytes()
-    kept = client.hgetall("omdml:{shop}:checkpoint")
-    assert (kept[b"home_topic"], kept[b"home_partition"], kept[b"next"]) == (b"topic-id", b"3", b"9")
-    assert Checkpoint.from_bytes(kept[b"data"]) == checkpoint(9)
-    assert client.get("omdml:{shop}:epoch") == kept[b"epoch"] == epoch.encode()
+    fields = client.hgetall("omdml:{shop}:checkpoint")
+    assert (fields[b"home_topic"], fields[b"home_partition"], fields[b"next"]) == (b"topic-id", b"3", b"9")
+    assert Checkpoint.from_bytes(fields[b"data"]) == checkpoint(9)
+    assert client.get("omdml:{shop}:epoch") == fields[b"epoch"] == epoch.encode()
 
 
 def test_a_refused_publisher_leaves_nothing_and_what_is_published_stays(store: RedisStore, client: redis.Redis) -> None:

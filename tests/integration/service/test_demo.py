@@ -90,8 +90,8 @@ def last_words(process):
 
 
 def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
-    kept = tmp_path / "kept"
-    process = demo("--comparisons", "900", "--rate", "900", "--keep", str(kept))
+    folder = tmp_path / "kept"
+    process = demo("--comparisons", "900", "--rate", "900", "--keep", str(folder))
     children = process.children()
     assert process.wait(SET_UP_S) == 0
     first, last, comparisons = last_words(process)
@@ -100,9 +100,9 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     assert "answers until the demo ends; with omdml demo --console" in process.said
     course = re.fullmatch(r"mAP: (0\.\d{3}) after 20, (0\.\d{3}) after 50, .* after 300", process.said.splitlines()[-2])
     assert first < float(course[1]) < float(course[2]) < last
-    configuration = tomllib.loads((kept / "omdml.toml").read_text())
-    assert configuration["catalogues"]["digits"]["path"] == str(kept / "items")
-    assert sum(path.read_bytes().count(b'"triplet"') for path in (kept / "feedback").glob("*.jsonl")) == 900
+    configuration = tomllib.loads((folder / "omdml.toml").read_text())
+    assert configuration["catalogues"]["digits"]["path"] == str(folder / "items")
+    assert sum(path.read_bytes().count(b'"triplet"') for path in (folder / "feedback").glob("*.jsonl")) == 900
     assert not running(children)
 
 

@@ -101,13 +101,13 @@ def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_
     printed = " ".join(place.omdml("forget", "shop", "--user", "ben", "--yes").split())
     assert "20 events were left out" in printed
     wait_for(lambda: place.served() == 40, "version 40 to be live", 60, place.node)
-    kept = [row for n, row in enumerate(rows) if n % 3]
-    assert place.store.peek("shop").state == learned(place, np.array(kept))
+    remaining = [row for n, row in enumerate(rows) if n % 3]
+    assert place.store.peek("shop").state == learned(place, np.array(remaining))
     place.worker = ForkedProcess(tmp_path, "worker", "--config", str(place.file), name="again")
     place.send(*(of("ben", line) for line in events(10, seed=1)))
     wait_for(lambda: place.served() == 50, "version 50 to be live", 60, place.worker)
     place.worker.stop()
-    assert place.store.peek("shop").state == learned(place, np.concatenate([kept, triplets(10, seed=1)]))
+    assert place.store.peek("shop").state == learned(place, np.concatenate([remaining, triplets(10, seed=1)]))
     audit = CliRunner().invoke(main, ["doctor", "--audit", "-c", str(place.file)])
     assert "learned twice" not in audit.output, audit.output
     assert "would be lost" not in audit.output, audit.output
@@ -159,8 +159,8 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
     new = [json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
-    told = "2 unknown_item, 1 not_json; 3 still open"
-    wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
+    summary = "2 unknown_item, 1 not_json; 3 still open"
+    wait_for(lambda: summary in place.omdml("letters", "list"), "three letters", 30, place.worker)
     letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
     explained = place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
     assert "unknown_item" in explained
@@ -169,8 +169,8 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     # If the items are added, I expect their events learned, each once, however often they are sent again.
     features = items()[0]
     add_items(place.file.parent / "items", {name: x[:2] for name, x in features.items()}, ids=["n0", "n1"])
-    told = "would send 2; 1 would"
-    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
+    summary = "would send 2; 1 would"
+    wait_for(lambda: summary in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
     assert "sent 2; 1 would" in place.omdml("letters", "resend")
     wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
     assert "sent 0; 1 would" in place.omdml("letters", "resend")

@@ -129,7 +129,7 @@ def test_several_tasks_are_refused_at_construction():
         {"init": {"x": [1.0, 1.0, 0.5]}, "groups": {"x": [7, 7, 2]}},
     ],
 )
-def test_groups_and_arrays_to_start_from_fit_where_the_features_do(parameters):
+def test_groups_and_arrays_to_start_from_fit_if_the_features_do(parameters):
     model = MetricTransformer("diagonal", parameters)
     for x, y in samples(50):
         model.learn_one(x, y)

@@ -50,7 +50,7 @@ def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
         )
 
 
-def test_it_travels_as_bytes():
+def test_a_cosine_metric_travels_as_bytes():
     metric, features = made("float32")
     again = metric_from_bytes(metric_to_bytes(metric))
     assert again.embed(features).tobytes() == metric.embed(features).tobytes()

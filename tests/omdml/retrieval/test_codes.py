@@ -97,8 +97,8 @@ def test_a_scan_gives_up_once_too_many_rows_are_possible():
     anywhere = np.full(5000, 100, np.float32)
     assert codes.candidates(point, 3, radii=anywhere, most=4999) == []
     assert len(codes.candidates(point, 3, radii=anywhere, most=5000)[0].rows) == 5000
-    found = codes.candidates(point, 3, most=2000)[0]
-    assert found.rows.tolist() == codes.candidates(point, 3)[0].rows.tolist()
+    candidates = codes.candidates(point, 3, most=2000)[0]
+    assert candidates.rows.tolist() == codes.candidates(point, 3)[0].rows.tolist()
 
 
 def test_rows_that_are_added_are_found_and_those_before_keep_their_codes():

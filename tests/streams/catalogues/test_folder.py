@@ -43,8 +43,8 @@ def test_building_the_same_again_keeps_the_catalogue_and_what_was_added(tmp_path
 def test_another_generation_is_replaced_only_when_asked(tmp_path: Path) -> None:
     first = build_catalogue(tmp_path / "c", RAW, ids=IDS)
 
-    said = f"holds generation {first.generation}, these inputs make .*, and restart the workers, then the nodes"
-    with pytest.raises(CatalogueError, match=said):
+    message = f"holds generation {first.generation}, these inputs make .*, and restart the workers, then the nodes"
+    with pytest.raises(CatalogueError, match=message):
         build_catalogue(tmp_path / "c", RAW, ids=IDS, scaling="unit")
     assert open_catalogue(tmp_path / "c").generation == first.generation
 

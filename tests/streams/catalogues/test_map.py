@@ -237,9 +237,9 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
 
     # kept: the coordinates mean what they meant
     assert "new_map=false" in build(target, tmp_path / "1.npz", "--replace")
-    kept = MappedCatalogue(target)
-    assert kept.generation != first.generation
-    assert seen(kept).dims == seen(first).dims
+    unchanged = MappedCatalogue(target)
+    assert unchanged.generation != first.generation
+    assert seen(unchanged).dims == seen(first).dims
     assert "catalogue_unchanged" in build(target, tmp_path / "1.npz")
     # not kept
     assert "new_map=true" in build(target, tmp_path / "1.npz", "--replace", "--map")

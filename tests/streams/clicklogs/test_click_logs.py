@@ -140,7 +140,7 @@ def test_a_field_that_the_format_does_not_have_is_refused():
             Fields(json_lines.UBI, [text])
 
 
-def test_pages_of_no_model_are_refused_where_several_are_configured():
+def test_pages_of_no_model_are_refused_if_several_are_configured():
     pages, bad, _ = joined("metarank", METARANK, model=None)
     assert pages == []
     assert ["--field model==NAME" in error for _, error in bad] == [True]

@@ -25,5 +25,5 @@ def test_a_sound_file_is_built_within_the_same_bound(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, v=np.random.default_rng(0).random((20_000, 64), np.float32))
     (tmp_path / "i.npz").write_bytes(buffer.getvalue())
-    code, said = build(tmp_path / "i.npz", tmp_path / "items")
-    assert code == 0, said
+    code, output = build(tmp_path / "i.npz", tmp_path / "items")
+    assert code == 0, output

@@ -34,14 +34,14 @@ records = st.tuples(
 
 def read(kind: type[DefaultRecordBatch], data: bytes) -> tuple[list[tuple[object, ...]], bool]:
     """The records before the first error, and whether there was one."""
-    found = []
+    values = []
     try:
         for record in kind(data):
-            found.append(tuple(getattr(record, name) for name in OF_A_RECORD))
+            values.append(tuple(getattr(record, name) for name in OF_A_RECORD))
             assert record.validate_crc()
     except CorruptRecordError:
-        return found, True
-    return found, False
+        return values, True
+    return values, False
 
 
 @settings(max_examples=examples(200))

@@ -27,27 +27,27 @@ def looks_until_told(flow, progress, delivered=(), waiting=False):
     return None
 
 
-def test_a_partition_that_stands_still_is_told_soon_where_nothing_else_comes():
-    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
-    assert STUCK_LOOKS < told <= STUCK_LOOKS + 2
+def test_a_partition_that_stands_still_is_told_soon_if_nothing_else_comes():
+    looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
+    assert STUCK_LOOKS < looks <= STUCK_LOOKS + 2
 
 
-def test_and_later_where_other_partitions_are_delivered():
-    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
-    assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
+def test_a_partition_that_stands_still_is_told_later_if_others_are_delivered():
+    looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
+    assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
 
-def test_and_later_where_the_client_waits_for_its_group():
-    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, waiting=True)
-    assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
+def test_a_partition_that_stands_still_is_told_later_if_the_client_waits():
+    looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, waiting=True)
+    assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
 
-def test_one_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
+def test_a_partition_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
     assert looks_until_told(Flow(), lambda look: {STUCK: (look // 30, 10_000)}, [FLOWING]) is None
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 100)}) is None
 
 
-def test_nor_is_one_whose_records_are_sought_and_come_again_and_again():
+def test_a_partition_whose_records_are_sought_again_and_again_is_not_stuck():
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 10_000)}, [STUCK]) is None
 
 
@@ -98,7 +98,7 @@ def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Set the time in seconds."""
+    """A function that sets the time, in seconds, that a client's health is judged by."""
 
     def set_to(second):
         monkeypatch.setattr(client_health.time, "monotonic", lambda: float(second))
@@ -107,14 +107,14 @@ def clock(monkeypatch):
 
 
 def test_a_client_that_waits_and_delivers_nothing_has_waited_long_once_a_minute(clock):
-    flow, told = Flow(), []
+    flow, warnings = Flow(), []
     # Looks may take longer than a second if nothing is answered.
     for second in range(3, 190, 3):
         clock(second)
         flow.look({}, waiting=True)
         if flow.has_waited_long():
-            told.append(second)
-    assert told == [63, 123, 183]
+            warnings.append(second)
+    assert warnings == [63, 123, 183]
 
 
 @pytest.mark.parametrize("sign", ["delivered", "answered"])

@@ -59,17 +59,17 @@ def omdml(*arguments: str) -> Result:
 
 
 def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Path) -> None:
-    items, sink, said = catalogue(place / "items"), FileSink(place / "feedback"), events(300)
+    items, sink, feedback = catalogue(place / "items"), FileSink(place / "feedback"), events(300)
 
     def send(count: int) -> None:
-        sink.send_many([(next(said), "shop") for _ in range(count)])
+        sink.send_many([(next(feedback), "shop") for _ in range(count)])
         sink.flush()
 
     def taken() -> bool:
         store = DirectoryStore(place / "state")
-        kept, marks = store.peek("shop"), store.marks([Partition(topic(place), 0)])
+        saved, marks = store.peek("shop"), store.marks([Partition(topic(place), 0)])
         learned = learned_of(place / "omdml.toml", store.secret())
-        return bool(kept and marks) and kept.version == len(learned)
+        return bool(saved and marks) and saved.version == len(learned)
 
     # Given a backup that was written while a worker learned, and what it learned since
     send(100)

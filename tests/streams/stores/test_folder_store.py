@@ -208,8 +208,8 @@ def test_two_checkpoints_are_kept_and_folders_of_former_owners_are_not(
         epoch = store.claim("shop").epoch
         for offset in range(3):
             store.save(checkpoint(10 * round_ + offset), epoch)
-    kept = sorted((store.path / "models" / "shop" / "checkpoints").rglob("*.checkpoint"))
-    assert [path.name.split(".")[1] for path in kept] == ["41", "42"]
+    files = sorted((store.path / "models" / "shop" / "checkpoints").rglob("*.checkpoint"))
+    assert [path.name.split(".")[1] for path in files] == ["41", "42"]
     folders = [path for path in (store.path / "models" / "shop" / "checkpoints").iterdir() if path.is_dir()]
     assert len(folders) == 1
 

@@ -50,7 +50,7 @@ def test_few_snapshots_stay_however_old_they_are() -> None:
     assert times_kept(Retention(last=3), [0.0, 1.0, 400.0 * DAY]) == [0.0, 1.0, 400.0 * DAY]
 
 
-def test_nothing_is_superfluous_where_there_is_nothing() -> None:
+def test_an_empty_history_has_nothing_superfluous() -> None:
     assert Retention().superfluous({}) == []
 
 

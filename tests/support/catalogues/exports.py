@@ -13,7 +13,7 @@ from omdml.workers.operate.export.vectors import spread
 def read(folder):
     """Read an export: the manifest, and vectors and attributes by id."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    vectors, told = {}, {}
+    vectors, attributes = {}, {}
     for number, part in enumerate(manifest["parts"]):
         where = folder / part["name"]
         assert part["whole"] == (number == 0)
@@ -28,11 +28,11 @@ def read(folder):
             rows = table.drop_columns(["id", "embedding"]).to_pylist()
         assert (len(ids), matrix.dtype) == (part["rows"], np.float32)
         vectors |= dict(zip(ids, matrix.reshape(len(ids), manifest["width"]), strict=True))
-        told |= dict(zip(ids, rows, strict=bool(rows)))
+        attributes |= dict(zip(ids, rows, strict=bool(rows)))
         for gone in (where / "removed.txt").read_text().splitlines() if part["removed"] else []:
             del vectors[gone]
     assert len(vectors) == manifest["items"]
-    return manifest, vectors, told
+    return manifest, vectors, attributes
 
 
 def order(vectors, item):

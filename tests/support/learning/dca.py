@@ -50,10 +50,10 @@ def served(model):
 def heard(model, margins):
     """Have experts that have rows say these margins (2, T) of triplets of different queries, and count them."""
     state, count = model._engine.state, margins.shape[1]
-    said = np.concatenate([np.zeros((1, count)), margins])
+    values = np.concatenate([np.zeros((1, count)), margins])
     queries = np.arange(1, count + 1, dtype=np.uint64)
     rest = state.hedge, np.zeros(2), np.zeros(count), state.counts, np.zeros(count), np.zeros(0)
-    assert tally(said, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *rest) == count
+    assert tally(values, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *rest) == count
     state.counts[FILLED], state.sums[:] = 0, model.version
     state.made[0], state.next[0] = model.version, next_refresh(model.version)
 

@@ -1,4 +1,4 @@
-"""Result pages drawn by hypothesis."""
+"""Random pages of results, with clicks, for properties that hypothesis tests."""
 
 from __future__ import annotations
 

@@ -72,9 +72,9 @@ def spec_of(world):
 
 def rows_of(records: Iterable[Record | Event], model="hot") -> np.ndarray:
     """The triplets of a model among these records, as rows of the catalogue."""
-    found = [json.loads(record.value) for record in records]
+    letters = [json.loads(record.value) for record in records]
     names = ("query", "relevant", "irrelevant")
-    return np.array([[int(event[name][1:]) for name in names] for event in found if event["model"] == model])
+    return np.array([[int(event[name][1:]) for name in names] for event in letters if event["model"] == model])
 
 
 def alone(start: DCA, records: Iterable[Record | Event], features: Mapping[str, np.ndarray], model: str = "hot") -> DCA:

@@ -1,1 +1,1 @@
-"""What the documents show."""
+"""Helpers of the tests of pages: read what documents show, and run their commands."""

@@ -8,7 +8,8 @@ from kafka.record.memory_records import MemoryRecords
 
 from omdml.streams.kafka.internals import RecordBatch
 
-FIRST = 500  # offset of the batch
+# The offset of the batch's first record.
+FIRST = 500
 # This is long enough to be compressed.
 VALUE = b"\xff\xfename" * 20
 # The records of a batch begin here.

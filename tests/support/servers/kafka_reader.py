@@ -26,13 +26,13 @@ class Reader:
         self.source = source
         self.start = start
         self.committed: dict[Partition, int | None] = {}
-        self.told: list[tuple[str, set[int]]] = []
+        self.changes: list[tuple[str, set[int]]] = []
         self.records: list[Record] = []
         self.broken = ""
         source.subscribe(self, read)
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        self.told.append(("assigned", {partition.number for partition in committed}))
+        self.changes.append(("assigned", {partition.number for partition in committed}))
         self.committed.update(committed)
         if self.start == "committed":
             return committed
@@ -40,12 +40,12 @@ class Reader:
         return dict.fromkeys(committed, self.start)
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        self.told.append(("revoked", {partition.number for partition in partitions}))
+        self.changes.append(("revoked", {partition.number for partition in partitions}))
         if self.broken:
             raise LookupError(self.broken)
 
     def lost(self, partitions: Iterable[Partition]) -> None:
-        self.told.append(("lost", {partition.number for partition in partitions}))
+        self.changes.append(("lost", {partition.number for partition in partitions}))
 
     @property
     def owned(self) -> set[int]:

@@ -106,8 +106,8 @@ class Prometheus(Server):
     def fired_since(self, begin: float) -> dict[str, tuple[float, float]]:
         """When each alert that fired since then did so first and last, by this machine's clock to half a second."""
         query = 'max by (alertname) (ALERTS{alertstate="firing"})'
-        found = self.get("query_range", query=query, start=str(begin), end=str(time.time()), step="500ms")
+        answer = self.get("query_range", query=query, start=str(begin), end=str(time.time()), step="500ms")
         return {
             series["metric"]["alertname"]: (series["values"][0][0], series["values"][-1][0])
-            for series in found["result"]
+            for series in answer["result"]
         }

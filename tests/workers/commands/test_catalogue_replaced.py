@@ -62,9 +62,9 @@ def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_p
         assert "got 2 added items and 3 changes after its build" in refused.output
     assert "pass --yes if the answer is yes" in build("--replace", input="").output
     ids = {"a", "c", "d", "e", "f"}
-    kept = open_catalogue(target)
-    assert {item for item in (*ids, "b") if item in kept} == ids
-    assert kept.attributes["a"] == {"price": 9}
+    unchanged = open_catalogue(target)
+    assert {item for item in (*ids, "b") if item in unchanged} == ids
+    assert unchanged.attributes["a"] == {"price": 9}
 
     again = " ".join(build().output.split())
     assert "got 2 added items and 3 changes since: items that were put or deleted stay so" in again

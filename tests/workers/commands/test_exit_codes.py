@@ -196,9 +196,9 @@ def test_a_folder_without_a_configuration_is_told_as_one(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     done = click.testing.CliRunner().invoke(main, command.split())
     assert done.exit_code == 2
-    told = " ".join(done.output.replace("│", " ").split())
-    assert f"there is no omdml.toml in {tmp_path}, so no model is configured: change to the" in told
-    assert "add [models.NAME]" not in told
+    output = " ".join(done.output.replace("│", " ").split())
+    assert f"there is no omdml.toml in {tmp_path}, so no model is configured: change to the" in output
+    assert "add [models.NAME]" not in output
 
 
 def test_a_configuration_without_a_model_is_named_and_its_lack_is_one_finding(tmp_path, monkeypatch):

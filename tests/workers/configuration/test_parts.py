@@ -46,7 +46,7 @@ def test_a_part_has_what_its_model_has_and_nobody_may_ask_for_it(tmp_path):
     assert configuration.in_parts == {"hot"}
     assert specs.of("hot::part-3") is specs.of("hot")
     assert specs.find("hot::part-3") is None
-    assert specs.kept("other::part-3") is None
+    assert specs.of_stored("other::part-3") is None
     assert configuration.match("other::part-3") is None
     assert specs.find("hot::part-x").label == "*"
     with pytest.raises(FeedbackError, match="send the event to 'hot'"):

@@ -23,12 +23,12 @@ def errors(text):
     return [error.message for error in VALIDATOR.iter_errors(tomllib.loads(text))]
 
 
-def test_it_is_a_schema_and_the_file_that_has_every_option_is_valid():
+def test_the_schema_is_sound_and_the_file_with_every_option_is_valid():
     VALIDATOR.check_schema(VALIDATOR.schema)
     assert errors((ROOT / "deploy/omdml.toml").read_text()) == []
 
 
-def test_it_names_every_section_and_every_option_that_may_stand_in_a_file():
+def test_the_schema_names_every_section_and_option_that_a_file_may_have():
     parts = VALIDATOR.schema["$defs"]
     assert list(parts["Configuration"]["properties"]) == list(Configuration.__struct_fields__)
     assert STRUCTS.keys() == IN_FILES.keys()
@@ -39,7 +39,7 @@ def test_it_names_every_section_and_every_option_that_may_stand_in_a_file():
 
 
 @pytest.mark.parametrize("learner", list(LEARNERS))
-def test_it_knows_each_learners_hyperparameters(learner):
+def test_the_schema_knows_each_learners_hyperparameters(learner):
     chosen = {name: value for name, value in defaults(learner).items() if isinstance(value, int | float | str)}
     model = {"learner": learner, **chosen}
     assert not list(VALIDATOR.iter_errors({"models": {"shop": model}}))

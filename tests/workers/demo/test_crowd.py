@@ -125,7 +125,7 @@ def test_precision_counts_the_first_ten(shop, labels):
     assert measured == pytest.approx(np.mean(shares))
 
 
-def test_map_is_refused_where_the_node_does_not_rank_everything(shop, labels):
+def test_map_is_refused_if_the_node_does_not_rank_everything(shop, labels):
     more = Labels({**labels.of, "elsewhere": "0", "nowhere": "1"}, seed=0)
     more.held_out[:] = [item for item in more.held_out if item in labels.of]
     with (

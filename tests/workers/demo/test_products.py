@@ -18,7 +18,7 @@ def test_no_property_tells_another(tmp_path):
     assert not any(product.pattern in product.description for product in products)
 
 
-def test_they_are_built_from_their_pictures_and_words(tmp_path):
+def test_products_are_built_from_their_pictures_and_words(tmp_path):
     products = Products(draw_products(30))
     products.build(tmp_path / "items")
     products.write_attributes(tmp_path / "attributes.jsonl")

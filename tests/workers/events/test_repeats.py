@@ -101,14 +101,14 @@ def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, id
 def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind):
     name = "shop" if kind == "triplet" else kind
     once = [replace(event, id=f"{index}") for index, event in enumerate(feedback(kind, 20, model=name))]
-    said, alone = [], []
+    together, alone = [], []
     for event in once:
-        said.append(event)
-        said += [data.draw(st.sampled_from(said)) for _ in range(data.draw(st.integers(0, 2)))]
-        alone += [event, *[None] * (len(said) - len(alone) - 1)]
-    model, repeated = taken(specs, said, data.draw(st.sets(st.integers(1, 19), max_size=3)), name)
+        together.append(event)
+        together += [data.draw(st.sampled_from(together)) for _ in range(data.draw(st.integers(0, 2)))]
+        alone += [event, *[None] * (len(together) - len(alone) - 1)]
+    model, repeated = taken(specs, together, data.draw(st.sets(st.integers(1, 19), max_size=3)), name)
     twin, none = taken(specs, alone, (), name)
-    assert (len(repeated), none) == (len(said) - len(once), [])
+    assert (len(repeated), none) == (len(together) - len(once), [])
     assert learned_state(model) == learned_state(twin)
     assert model.seen.to_bytes() == twin.seen.to_bytes()
 
@@ -158,17 +158,17 @@ def guarded(folder):
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, killed):
     world, once = guarded(tmp_path / "one"), guarded(tmp_path / "other")
-    said = identified(30)
-    world.send(*said[:20])
+    events_sent = identified(30)
+    world.send(*events_sent[:20])
     run_until_idle(worker := world.worker())
     if killed:
         world.log.expel(worker.services.source)
         worker = world.worker()
-    world.send(*said[10:], *said[:10])
+    world.send(*events_sent[10:], *events_sent[:10])
     run_until_idle(worker)
     # Which events are held out goes by their offsets: another model's events stand where the repeats do.
     filler = list(events(20, model="user-1"))
-    once.send(*said[:20], *filler[:10], *said[20:], *filler[10:])
+    once.send(*events_sent[:20], *filler[:10], *events_sent[20:], *filler[10:])
     run_until_idle(once.worker())
     assert read(worker, "events_total", model="shop", kind="triplet", outcome="repeated") == 20
     assert letters(world) == []
@@ -195,8 +195,8 @@ def test_an_event_that_was_refused_is_learned_when_it_comes_again(tmp_path):
 
 def test_a_replay_passes_over_the_same_repeats(tmp_path):
     world = World(tmp_path)
-    said = identified(20)
-    world.send(*said, *said[:10])
+    events_sent = identified(20)
+    world.send(*events_sent, *events_sent[:10])
     run_until_idle(world.worker())
     spec = Specs(world.configuration, {"items": world.catalogue}).of("shop")
     model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))

@@ -12,7 +12,8 @@ from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet
 from tests.support.worlds import TASKS, feedback, tasks_of
 
 KINDS = ("triplet", "quadruplet", "pair", "set")
-EVENTS = 40  # of each kind, for each model
+# So many events of each kind are sent to each model.
+EVENTS = 40
 
 
 def options(name):

@@ -65,11 +65,11 @@ def shelf(tmp_path):
 
 
 def test_models_of_every_learner_survive_their_worker_to_the_byte(shelf):
-    said = everything()
-    shelf.tell(*said)
+    feedback_of_all = everything()
+    shelf.tell(*feedback_of_all)
     # Each worker is killed in the middle: most of what it learned is in no checkpoint.
     for _ in range(3):
-        worker = shelf.work(max_poll_records=len(said) // 7, checkpoint_interval_s=2.0)
+        worker = shelf.work(max_poll_records=len(feedback_of_all) // 7, checkpoint_interval_s=2.0)
         for _ in range(3):
             worker.step()
         worker.services.source.die()
@@ -165,9 +165,8 @@ def test_events_refused_for_one_reason_do_not_hide_earlier_ones_of_another(tmp_p
     options = {"learner": "cpmtml", "tasks": list(TASKS), "step": "ogd", "eta": 1e30}
     world = World(tmp_path, models={"faces": options})
     events = list(feedback("pair", 10, model="faces"))
-    world.send(
-        *map(encode, (*events, replace_task(events[0], "three"))), key="faces"
-    )  # told of before anything is learned
+    # The unknown task is refused before anything is learned.
+    world.send(*map(encode, (*events, replace_task(events[0], "three"))), key="faces")
     run_until_idle(world.worker())
     reasons = [letter.reason for letter in letters(world)]
     assert reasons == ["diverged"] * (len(reasons) - 1) + ["unknown_task"]

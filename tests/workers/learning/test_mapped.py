@@ -64,8 +64,8 @@ def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(
     run_until_idle(worker, 5)
     new = {name: x[:1] for name, x in items(1)[0].items()}
     add_items(shop.catalogue.path, new, ids=["added"])
-    said = Triplet(model="shop", query="added", relevant="i1", irrelevant="i2")
-    shop.send(encode(said), encode(inline("brought", 5)), encode(inline("i7", 6)))
+    triplet = Triplet(model="shop", query="added", relevant="i1", irrelevant="i2")
+    shop.send(encode(triplet), encode(inline("brought", 5)), encode(inline("i7", 6)))
     run_until_idle(worker)
 
     assert letters(shop) == []
@@ -134,13 +134,13 @@ def test_a_model_goes_on_over_new_items_of_its_map_and_not_under_another_map(sho
     run_until_idle(shop.worker())
     checkpoint, first = shop.store.claim("shop").checkpoint, shop.catalogue
     ids = [f"i{row}" for row in range(ITEMS)]
-    kept = build_catalogue(
+    catalogue = build_catalogue(
         tmp_path / "kept", items(1)[0], ids=ids, mapped=KeptMap(first.map, first.manifest.modalities)
     )
     other = build_catalogue(tmp_path / "other", items(1)[0], ids=ids, mapped=True)
-    assert kept.generation != first.generation
+    assert catalogue.generation != first.generation
 
-    assert Specs(shop.configuration, {"items": kept}).of("shop").resumed(checkpoint).version == 30
+    assert Specs(shop.configuration, {"items": catalogue}).of("shop").resumed(checkpoint).version == 30
     with pytest.raises(ConfigurationError, match=r"another shape \(dims .* replay --model shop --publish"):
         Specs(shop.configuration, {"items": other}).of("shop").resumed(checkpoint)
     assert misfit(shop.store.load("shop")[1], other.manifest.in_coordinates("mapped"))

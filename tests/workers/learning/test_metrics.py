@@ -50,8 +50,8 @@ def test_refused_events_are_counted_by_kind(tmp_path):
 def test_events_that_say_they_happened_after_they_were_logged_are_counted(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
-    told = b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"i2","at":%f}'
-    world.send(*(told % (time.time() + ahead) for ahead in (-60.0, 0.01, 60.0)))
+    template = b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"i2","at":%f}'
+    world.send(*(template % (time.time() + ahead) for ahead in (-60.0, 0.01, 60.0)))
     run_until_idle(worker)
     assert read(worker, "events_ahead_total", model="shop") == 1
 

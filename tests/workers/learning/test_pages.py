@@ -62,14 +62,14 @@ def opinions(count, draw):
 def test_a_page_and_a_ranking_count_as_one_opinion(tmp_path, name):
     # Given pages, rankings and triplets, and a worker that takes them a few at a time and is replaced in between
     models = {"shop": {"learner": name, "coordinates": "features"}}
-    shop, said = LoggedShop(tmp_path, models=models), list(opinions(12, random.Random(0)))
-    for part in (said[:17], said[17:]):
+    shop, opinions_sent = LoggedShop(tmp_path, models=models), list(opinions(12, random.Random(0)))
+    for part in (opinions_sent[:17], opinions_sent[17:]):
         shop.tell(*(encode(event) for event, _ in part))
         checkpoint = shop.worked()
     # If a learner is told of each comparison of n what it counts for, 1 / sqrt(n)
     learner, features = LEARNERS[name](dims=dict(shop.catalogue.dims)), shop.catalogue.features
     learner.start(features)
-    for _, rows in said:
+    for _, rows in opinions_sent:
         numbers = [[int(item[1:]) for item in row] for row in rows]
         learner.learn_many(numbers, features, weight=1 / math.sqrt(len(rows)))
     # I expect the bytes of the worker, and of a replay
@@ -86,7 +86,7 @@ def test_a_bad_page_is_a_letter_that_says_why_and_the_others_are_learned(tmp_pat
         ("invalid", "event: `clicked` names 'i9', which is not in `shown`: send all that was shown"),
         (
             "nothing_compared",
-            "page of 0 comparisons: it puts no item before another, like a page of clicks only. Do not send it",
+            "page of 0 comparisons: it puts no item before another, as if all of a page was clicked. Do not send it",
         ),
     ]
     assert world.store.load("shop")[1].version == 4

@@ -134,9 +134,9 @@ def test_a_part_that_catches_up_slowly_is_logged_once_and_then_once_a_minute(tmp
             behind = msgspec.structs.replace(saved, next=saved.next - 20 + int(now - begin) // 10)
             world.store.save(behind, owner, back=True)
             worker.schedule.merging.turn(worker.partitions)
-    said = [line["event"] for line in lines]
-    assert said.count("merge_waits") == 3
-    assert said.count("parts_claimed") <= 1
+    names = [line["event"] for line in lines]
+    assert names.count("merge_waits") == 3
+    assert names.count("parts_claimed") <= 1
 
 
 def test_an_earlier_owner_can_publish_nothing(tmp_path):

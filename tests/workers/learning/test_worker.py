@@ -249,8 +249,8 @@ def test_a_worker_says_once_that_it_waits_and_once_that_it_goes_on(tmp_path, mon
             outage.setattr(world.store, "positions", refuse)
             run_until_idle(worker, 5)
         run_until_idle(worker)
-    said = [line["event"] for line in lines if line["event"].startswith("learning_")]
-    assert said == ["learning_waits", "learning_goes_on"]
+    names = [line["event"] for line in lines if line["event"].startswith("learning_")]
+    assert names == ["learning_waits", "learning_goes_on"]
 
 
 def test_what_is_slow_to_publish_is_published_at_once_when_nothing_waits(tmp_path):

@@ -128,9 +128,9 @@ def test_a_flood_of_one_model_does_not_keep_the_others_from_being_saved(tmp_path
         world.send(event)
         worker.step()
     run_until_idle(worker, turns=2)
-    kept = world.store.positions([*NAMES, "shop"])
-    assert set(kept) == {*NAMES, "shop"}
-    assert kept["shop"].next > 30
+    positions = world.store.positions([*NAMES, "shop"])
+    assert set(positions) == {*NAMES, "shop"}
+    assert positions["shop"].next > 30
 
 
 def test_the_mark_stays_below_what_is_not_saved(tmp_path):

@@ -87,9 +87,9 @@ def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, tex
 
 def test_of_events_that_the_log_lost_it_is_not_advised_to_learn_them_again(world):
     (partition,) = world.log.partitions
-    kept = world.log.read(partition, 0, 100)
+    records = world.log.read(partition, 0, 100)
     # As compaction does.
-    world.log._records[partition] = kept[:5] + kept[10:]
+    world.log._records[partition] = records[:5] + records[10:]
     wrong = audited(world)[1].wrong["shop"]
     assert "5 more events were learned and held out than the log holds at offsets 0 to 40. If the topic was" in wrong
     assert "leave it as it is, because a replay would forget them. Otherwise they were learned twice: omdml" in wrong
@@ -106,8 +106,8 @@ def test_events_without_a_fate_beside_deleted_ones_are_learned_again_at_a_price(
 def test_a_lost_letter_is_an_event_without_a_fate(world):
     (graves,) = world.graves.partitions
     world.graves.trim(graves, 1)
-    told = "1 of 40 events at offsets 0 to 40 are neither learned nor held out nor dead letters"
-    assert told in audited(world)[1].wrong["shop"]
+    message = "1 of 40 events at offsets 0 to 40 are neither learned nor held out nor dead letters"
+    assert message in audited(world)[1].wrong["shop"]
     world.graves.trim(graves, 2)
     assert "1 in partition 0, from offset 21 on" in audited(world)[1].wrong[""]
 

@@ -145,8 +145,8 @@ def test_a_model_that_a_busy_worker_takes_back_twice_is_replaced_all_the_same(sh
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_worker_that_goes_on_with_what_was_replayed_is_no_reason_to_try_again(shop, monkeypatch, replace):
     shop.tell(*events(10))
-    model, kept = replayed(shop), shop.store.replace
-    monkeypatch.setattr(shop.store, "replace", lambda *what: (kept(*what), shop.store.claim("shop"))[0])
+    model, replace_in_store = replayed(shop), shop.store.replace
+    monkeypatch.setattr(shop.store, "replace", lambda *what: (replace_in_store(*what), shop.store.claim("shop"))[0])
     with pytest.raises(Fenced, match="was replaced, and a worker has gone on") if replace else nullcontext():
         fit.publish(model, shop.store, letters_of(shop), "test", replace=replace)
     assert shop.store.peek("shop").version == model.learner.version
@@ -281,7 +281,7 @@ def test_a_log_without_an_event_of_the_model_begins_nothing(shop):
     assert shop.store.models() == []
 
 
-def test_nothing_is_deleted_where_there_is_nothing_to_begin_with(shop):
+def test_nothing_is_deleted_if_there_is_nothing_to_begin_with(shop):
     shop.tell(*events(10))
     shop.worked()
     other = LoggedShop(shop.folder / "other")

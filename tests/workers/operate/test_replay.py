@@ -167,10 +167,12 @@ def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
         spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
         models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE, b"s" * 32))
     replay_output.learn(models, shop.log_read())
-    kept = [[near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models]
-    assert len(kept[0]) > 2
-    assert kept[1:] == kept[:1] * 2
-    assert [order.events for model in models for order in model.orders()] == [len(kept[0])] * 9
+    held_out = [
+        [near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models
+    ]
+    assert len(held_out[0]) > 2
+    assert held_out[1:] == held_out[:1] * 2
+    assert [order.events for model in models for order in model.orders()] == [len(held_out[0])] * 9
 
 
 def test_without_held_out_events_there_is_no_plain_row(shop):

@@ -135,7 +135,7 @@ def test_the_bar_reaches_its_end_with_the_log(guarded):
     ],
 )
 def test_what_is_read_is_counted_over_all_partitions(extents, reached, share):
-    told = [Extent(Partition("t", number), begin, end, None) for number, (begin, end) in enumerate(extents)]
-    assert share_read(told, {Partition("t", number): place for number, place in reached.items()}) == pytest.approx(
-        share
-    )
+    read_extents = [Extent(Partition("t", number), begin, end, None) for number, (begin, end) in enumerate(extents)]
+    assert share_read(
+        read_extents, {Partition("t", number): place for number, place in reached.items()}
+    ) == pytest.approx(share)

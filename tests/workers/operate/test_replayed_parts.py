@@ -18,16 +18,16 @@ def test_every_published_vector_replays_to_the_same_bytes(tmp_path):
     spec, placement = spec_of(world), world.store.placement(world.log.topic_id)
     seen = 0
     for line in world.store.history("hot"):
-        _, kept = world.store.load("hot", line["version"])
-        if line["what"] != "published" or not kept.vector:
+        _, snapshot = world.store.load("hot", line["version"])
+        if line["what"] != "published" or not snapshot.vector:
             continue
-        vector, start = Vector.of_text(kept.vector), start_of("hot", spec, world.store)
+        vector, start = Vector.of_text(snapshot.vector), start_of("hot", spec, world.store)
         log = [[record for part in world.log.partitions for record in world.log.read(part, 0, 100_000)]]
-        found = replayed("hot", spec, start, placement, world.store.secret(), vector, log)
-        again = snapshot_of("hot", spec, found.learner, vector)
-        assert again.digest == kept.digest
+        replayed_again = replayed("hot", spec, start, placement, world.store.secret(), vector, log)
+        again = snapshot_of("hot", spec, replayed_again.learner, vector)
+        assert again.digest == snapshot.digest
         assert "same bytes" in compared(world.store, again)
-        assert same_sums(found.learner, expected(world, vector.positions, GUARD))
+        assert same_sums(replayed_again.learner, expected(world, vector.positions, GUARD))
         seen += 1
     assert seen >= 3
 
@@ -39,8 +39,8 @@ def test_a_replay_of_another_vector_says_that_it_differs(tmp_path):
     spec, placement = spec_of(world), world.store.placement(world.log.topic_id)
     vector = Vector.of_text("0:3,1:2")
     log = [[record for part in world.log.partitions for record in world.log.read(part, 0, 100_000)]]
-    found = replayed("hot", spec, start_of("hot", spec, world.store), placement, None, vector, log)
-    assert found.learner.version == 5
-    assert "not kept" in compared(world.store, snapshot_of("hot", spec, found.learner, vector))
+    replayed_again = replayed("hot", spec, start_of("hot", spec, world.store), placement, None, vector, log)
+    assert replayed_again.learner.version == 5
+    assert "not kept" in compared(world.store, snapshot_of("hot", spec, replayed_again.learner, vector))
     with pytest.raises(ConfigurationError, match="4 partitions"):
         replayed("hot", spec, start_of("hot", spec, world.store), placement, None, Vector.of_text("7:1"), [])

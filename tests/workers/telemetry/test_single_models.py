@@ -46,15 +46,15 @@ def client(worker):
 
 
 def test_a_worker_tells_of_each_model_that_is_in_memory(worker, client):
-    told = values(client.get("/metrics/models").text)
+    measured = values(client.get("/metrics/models").text)
     loaded = {name: model for owned in worker.partitions.values() for name, model in owned.models.loaded.items()}
     assert {"shop", "user-1", "user-2"} <= loaded.keys()
     for name, model in loaded.items():
-        assert told["omdml_worker_model_version", name] == model.learner.version > 0
-        assert told["omdml_worker_model_published_version", name] == model.published
-        assert told["omdml_worker_model_resident_bytes", name] == model.size > 0
-        assert told["omdml_worker_model_withheld", name] == 0
-    assert told["omdml_worker_model_left_out", None] == 0
+        assert measured["omdml_worker_model_version", name] == model.learner.version > 0
+        assert measured["omdml_worker_model_published_version", name] == model.published
+        assert measured["omdml_worker_model_resident_bytes", name] == model.size > 0
+        assert measured["omdml_worker_model_withheld", name] == 0
+    assert measured["omdml_worker_model_left_out", None] == 0
     # The page that is scraped often does not have them.
     assert "omdml_worker_model_" not in client.get("/metrics").text
 
@@ -70,9 +70,9 @@ def test_a_pattern_or_a_name_asks_for_some_models(client):
 
 def test_a_page_tells_of_no_more_than_a_thousand_models(client, monkeypatch):
     monkeypatch.setattr(single_models, "MOST", 2)
-    told = values(client.get("/metrics/models").text)
-    assert {model for _, model in told if model} == {"shop", "user-1"}
-    assert told["omdml_worker_model_left_out", None] == 1
+    measured = values(client.get("/metrics/models").text)
+    assert {model for _, model in measured if model} == {"shop", "user-1"}
+    assert measured["omdml_worker_model_left_out", None] == 1
 
 
 @pytest.mark.parametrize("query", ["modle=shop", "model=a&model=b", "model=a&page=2"])
@@ -86,18 +86,18 @@ def test_a_query_that_is_not_understood_is_refused(client, query):
 
 def test_a_worker_that_still_starts_tells_of_no_model():
     port = serve_probes("127.0.0.1", 0, new_registry(), None, SingleModels("worker", SINGLE))
-    told = values(httpx.get(f"http://127.0.0.1:{port}/metrics/models").text)
-    assert told == {("omdml_worker_model_left_out", None): 0}
+    measured = values(httpx.get(f"http://127.0.0.1:{port}/metrics/models").text)
+    assert measured == {("omdml_worker_model_left_out", None): 0}
 
 
 def test_a_node_tells_of_each_model_that_it_loaded(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node, asking(node) as client:
         view = node.view("shop")
-        told = values(client.get("/metrics/models?model=sh*").text)
-        assert told["omdml_node_model_snapshot_version", "shop"] == view.snapshot.version
-        assert told["omdml_node_model_gallery_items", "shop"] == view.count
-        assert told["omdml_node_model_gallery_bytes", "shop"] == view.nbytes
+        measured = values(client.get("/metrics/models?model=sh*").text)
+        assert measured["omdml_node_model_snapshot_version", "shop"] == view.snapshot.version
+        assert measured["omdml_node_model_gallery_items", "shop"] == view.count
+        assert measured["omdml_node_model_gallery_bytes", "shop"] == view.nbytes
         refused = client.get("/metrics/models?modle=shop")
         assert refused.status_code == 400
         assert "model=NAME once" in refused.json()["message"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.workers.model.judging.guard import FEWEST, VOTES
-from omdml.workers.versions.judgement import judgement, kept, sentence
+from omdml.workers.versions.judgement import judgement, sentence, stored_snapshot
 from tests.support.shops import Shop, asking, refused
 
 FIGURES = {"version": 64, "reference": 32, "margin": 0.031, "doubt": 0.012, "queries": 40}
@@ -19,7 +19,7 @@ def shop(tmp_path):
 
 def judged(shop):
     """The guard's last decision, as the history tells it."""
-    return judgement(shop.store, "shop", lambda: kept(shop.store, "shop", None))
+    return judgement(shop.store, "shop", lambda: stored_snapshot(shop.store, "shop", None))
 
 
 def withhold(shop, reason, **changes):
@@ -40,7 +40,7 @@ def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):
     decision = judged(shop)
     assert (decision.decision, decision.reason) == ("allowed", "")
     assert {name: getattr(decision, name) for name in FIGURES} == FIGURES
-    assert decision.told == f"allowed. {decision.sentence}"
+    assert decision.in_a_line == f"allowed. {decision.sentence}"
 
 
 def test_a_version_that_is_allowed_all_the_same_is_not_just_called_worse(shop):

@@ -42,8 +42,8 @@ def test_a_pin_without_a_version_keeps_what_is_live(taken_back):
 
 def test_the_history_tells_a_live_version_from_a_withheld_one(taken_back):
     lines = taken_back.store.history("shop")
-    told = loadable(taken_back.store, "shop", lines, lines, lambda model: taken_back.catalogue)
-    can = {line["digest"]: said for line, said in zip(lines, told, strict=True) if said}
+    answers = loadable(taken_back.store, "shop", lines, lines, lambda model: taken_back.catalogue)
+    can = {line["digest"]: said for line, said in zip(lines, answers, strict=True) if said}
     assert can[line_of(taken_back, "published", 100)["digest"]] == "yes"
     assert can[line_of(taken_back, "held", 100)["digest"]] == "no: another one of this version takes its place"
 

@@ -70,7 +70,7 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
         return name, label, learner, learned, home, "nothing", "", ""
     now = time.time()
     age = f"{span(now - live.pointer.published_at)} ago"
-    return name, label, learner, learned, home, f"{live.pointer.version:,}", age, live.told(now)
+    return name, label, learner, learned, home, f"{live.pointer.version:,}", age, live.in_words(now)
 
 
 @models.command()

@@ -72,7 +72,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
     at which version the drift was noticed.
     """
-    from omdml.workers.versions.judgement import judgement, kept
+    from omdml.workers.versions.judgement import judgement, stored_snapshot
     from omdml.workers.versions.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
@@ -91,8 +91,8 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
              line["actor"], line["reason"], loads) for line, loads in zip(lines, answers, strict=True)]  # fmt: skip
     print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
-        say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
-        say(f"guard: {judgement(store, model, lambda: kept(store, model, None)).told}")
+        say(f"live: version {live.pointer.version:,}; can nodes load it: {live.in_words(time.time())}")
+        say(f"guard: {judgement(store, model, lambda: stored_snapshot(store, model, None)).in_a_line}")
 
 
 def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
         try:
             opened.refresh()
         except CatalogueError:
+            # The catalogue was replaced, or is gone: open what is there now.
             opened = open_specs(configuration).of(model).catalogue
         return opened
 

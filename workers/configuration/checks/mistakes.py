@@ -12,7 +12,7 @@ class Mistakes:
     """The mistakes found so far. A check goes on after one unless what it would say next only follows from it."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.mistakes: list[str] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -20,12 +20,12 @@ class Mistakes:
         try:
             yield
         except ConfigurationError as error:
-            self.found += error.mistakes
+            self.mistakes += error.mistakes
 
     def note(self, mistake: str) -> None:
-        self.found.append(mistake)
+        self.mistakes.append(mistake)
 
     def report(self) -> None:
         """Raise ConfigurationError if there is any."""
-        if self.found:
-            raise ConfigurationError(*self.found)
+        if self.mistakes:
+            raise ConfigurationError(*self.mistakes)

@@ -39,7 +39,7 @@ class Seen:
 
     def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Sort one model in; its position was asked for before."""
-        spec = specs.kept(name)
+        spec = specs.of_stored(name)
         if spec is None:
             return
         whole = name in specs.in_parts

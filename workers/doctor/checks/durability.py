@@ -22,11 +22,11 @@ from omdml.workers.wiring.router import routed_topics
 
 DAY_S = 86_400
 MB = 1e6
-# Bytes. A disk with less is full: a checkpoint may need more.
+# A disk with fewer free bytes counts as full, because a checkpoint may need more.
 NO_ROOM = 1 << 20
-# The share of its memory from which on a server is nearly full.
+# A server that uses this share of its memory is nearly full.
 NEARLY_FULL = 0.9
-# A worker that ends on a Friday is fixed before its events are gone.
+# Long enough to repair a worker that ends on a Friday, before the events that it did not learn are deleted.
 SAFE_RETENTION_S = 7 * DAY_S
 READ_ONLY = "If the file system is read-only, the kernel's log (dmesg) says why"
 RELEARNED = "workers notice that, and learn again from the log what it forgot"

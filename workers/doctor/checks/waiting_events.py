@@ -48,7 +48,7 @@ class Reading(NamedTuple):
 
 
 def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
-    """Look at a log in files; without a store what waits is told by the commit alone.
+    """Look at a log in files. Without a store, the commit alone says which events wait.
 
     Raises SourceError or GapError if the log cannot be read from where its worker stopped.
     """
@@ -87,8 +87,8 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
 
 
 def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
-    """How many events lie at or after an offset (one more than ``MOST`` stands for more), the first one's offset and
-    time."""
+    """How many events lie at or after an offset, and offset and time of the first one; more than ``MOST`` count as one
+    more than that."""
     reader.seek(start)
     try:
         records = reader.take(1)
@@ -103,7 +103,7 @@ def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
 
 
 def is_no_log(path: str) -> list[Remark]:
-    """A remark on a file that does not begin with JSON, as a feedback log does; nothing is made."""
+    """A warning if a file does not begin with JSON, as a feedback log does."""
     place = Path(path)
     if not place.is_file():
         return []
@@ -120,7 +120,7 @@ def is_no_log(path: str) -> list[Remark]:
 
 
 def log_to_come(path: str) -> str | list[Remark]:
-    """What can be told of a log that nobody opened yet, without making anything."""
+    """What is known of a log that nobody has opened yet; nothing is created."""
     place = Path(path)
     if refused := cannot_come(f"feedback log {path}", place):
         return refused
@@ -132,9 +132,9 @@ def log_to_come(path: str) -> str | list[Remark]:
 
 
 def cannot_come(what: str, path: Path) -> list[Remark]:
-    """A remark on something that is not there yet, if this user may not make it; nothing is made."""
+    """An error if this user may not create something that does not exist yet; nothing is created."""
     place = path.absolute()
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
-    if os.access(there, os.W_OK):
+    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    if os.access(nearest, os.W_OK):
         return []
-    return [error(f"{what}: {there} cannot be written: give this user the right to write there")]
+    return [error(f"{what}: {nearest} cannot be written: give this user the right to write there")]

@@ -65,10 +65,10 @@ class Mark:
         return Rewind(model, self._partition, begin, why)
 
     def go_back(self, offset: int) -> None:
-        """Move the mark back to this offset, unless it is below it, before a model that goes on from there is saved.
+        """Move the mark back to this offset if it is further on. Raises as :meth:`move` does.
 
-        The new checkpoint no longer shows that the model lacks what lies between there and the mark. Errors as of
-        :meth:`move`.
+        Call this before a model that goes on from this offset is saved. Once its new checkpoint is there, nothing else
+        shows that it lacks the events between the offset and the mark.
         """
         if self.offset is not None:
             self.move(min(offset, self.offset), back=True)
@@ -78,9 +78,9 @@ class Mark:
 
         Raises StoreChanged if it is not as this owner left it, and ModelReplaced if that happened from outside.
 
-        A mark that is further on, in the same run, was moved by an earlier owner's last save. It stays there unless the
-        mark is to go ``back``: if that save had lacked anything that this owner has claimed, it would have been fenced,
-        and the mark would not have moved.
+        In the same run, the mark may be further on than this owner left it: an earlier owner's last save moved it. It
+        then stays there, unless it is to go ``back``. That is safe: if that save had concerned a model that this owner
+        has claimed, the store would have refused the save, and the mark would not have moved.
         """
         wanted = self.offset if offset is None else offset
         moved = wanted in (None, self.offset) or self._store.move_mark(
@@ -102,7 +102,7 @@ class Mark:
         self.offset = self.verified = wanted
 
     def look(self) -> None:
-        """Raise StoreChanged if the store is not as this owner left it; before there is a mark nobody can tell."""
+        """Raise StoreChanged if the store is not as this owner left it. Without a mark that cannot be told."""
         if self.offset is not None and not self.still_stands():
             marks = self._store.marks([self._partition])
             self._check_replacements(marks)

@@ -31,11 +31,11 @@ from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
 from omdml.workers.model.judging.reason_codes import WORDS, code_of
 
 Array = NDArray[Any]
-# With fewer held-out events, or fewer different queries among them, nothing is concluded from them.
+# Nothing is concluded from fewer held-out events than FEWEST, or from fewer different queries than VOTES.
 FEWEST, VOTES = 32, 8
 # The newest events of this many queries overrule the others if they surely agree, because people change their minds.
 NEWEST = 40
-# Number of events that are held out between two references.
+# At least so many events are held out between two references, unless a version is much better.
 RENEWAL = 64
 # Share of the time that is spent on looks between two decisions.
 SHARE = 0.1
@@ -222,12 +222,13 @@ class Guard:
         depends on the clock. So a look can only withhold, only until the next decision, and is not in the checkpoint.
         """
         began = time.monotonic()
-        gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        gain = margins_on(candidate, window.events, features) - self._expected(window.events, features, keep=False)
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
         self._withheld_until_decision = self._worse(each, version, withheld) if enough else ""
+        # A look that took long is followed by a long pause, so that looks take a tenth of the time at most.
         self._check_from = began + (time.monotonic() - began) / SHARE
         return self._withheld_until_decision
 
@@ -248,10 +249,10 @@ class Guard:
         A candidate is withheld if it is certainly worse than the reference. After that, candidates stay withheld until
         one is probably not worse.
         """
-        if not window.kept:
+        if not window.events:
             return self._leap(candidate)
-        margins = self.margins = margins_on(candidate, window.kept, features)
-        gain = margins - self._expected(window.kept, features)
+        margins = self.margins = margins_on(candidate, window.events, features)
+        gain = margins - self._expected(window.events, features)
         asked = window.asked(len(gain))
         each = votes(gain, asked)
         if len(gain) < FEWEST or len(each) < VOTES:

@@ -59,16 +59,16 @@ class Window:
 
     Parameters
     ----------
-    kept
-        Oldest first; changed in place.
+    events
+        The events that judge, oldest first. The window changes this list in place.
     items
         Number of items that the catalogue began with.
     sets
         Whether events judge sets.
     """
 
-    def __init__(self, kept: list[JudgingEvent], items: int, tasks: int = 1, sets: bool = False) -> None:
-        self.kept = kept
+    def __init__(self, events: list[JudgingEvent], items: int, tasks: int = 1, sets: bool = False) -> None:
+        self.events = events
         self._sets = sets
         self.size = SETS if sets else WINDOW
         self.limits = {
@@ -76,7 +76,7 @@ class Window:
             "item": share(self.size, OF_AN_ITEM, FEW_ITEMS, items),
             "side": max(1, self.size // (2 * tasks)),
         }
-        self._keys = [tuple(self._keys_of(event)) for event in kept]
+        self._keys = [tuple(self._keys_of(event)) for event in events]
         self._counts = Counter(key for keys in self._keys for key in keys)
 
     def add(self, event: JudgingEvent) -> None:
@@ -85,38 +85,38 @@ class Window:
         for key in keys:
             while self._counts[key] >= self.limits[key[0]]:
                 self._drop(next(index for index, others in enumerate(self._keys) if key in others))
-        self.kept.append(event)
+        self.events.append(event)
         self._keys.append(keys)
         self._counts.update(keys)
-        while len(self.kept) > self.size:
+        while len(self.events) > self.size:
             self._drop(0)
 
     def keep_newest(self, count: int) -> None:
         """Forget what is older than the newest ``count`` events that judge; of pairs, twice as many are kept."""
-        judges = judging(self.kept)
+        judges = judging(self.events)
         wanted = count * (2 if in_pairs(judges) else 1)
         if len(judges) > wanted:
             oldest = judges[len(judges) - wanted]
-            for _ in range(next(index for index, event in enumerate(self.kept) if event is oldest)):
+            for _ in range(next(index for index, event in enumerate(self.events) if event is oldest)):
                 self._drop(0)
 
     def expect(self, margins: Array) -> None:
         """Keep with each event that judges its margin (n,) under the new reference. Pairs keep none."""
-        judges = judging(self.kept)
+        judges = judging(self.events)
         if not in_pairs(judges):
             for event, margin in zip(judges, margins.tolist(), strict=True):
                 event.expected = margin
 
     def asked(self, count: int) -> Array:
         """A number (n,) for each event that judges, equal for equal queries; of pairs, which have none, all differ."""
-        if in_pairs(judging(self.kept)):
+        if in_pairs(judging(self.events)):
             return np.arange(count)
         numbers: dict[Hashable, int] = {}
         queries = [keys[0] for keys in self._keys if keys[0][0] == "query"]
         return np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
 
     def _drop(self, index: int) -> None:
-        del self.kept[index]
+        del self.events[index]
         for key in self._keys.pop(index):
             self._counts[key] -= 1
             # Otherwise a model would remember every item and query that an event was ever about.

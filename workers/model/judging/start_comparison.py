@@ -41,6 +41,6 @@ class StartComparison:
         """If it is time, compare the margins of the held-out events with those under the metric at the start."""
         if len(margins) < FEWEST or time.monotonic() < self._due_at:
             return
-        at_start = margins_on(first_metric(), window.kept, features)
+        at_start = margins_on(first_metric(), window.events, features)
         self.figures = {"held_out_right": share_right(margins), "held_out_right_at_start": share_right(at_start)}
         self._due_at = time.monotonic() + COMPARE_EVERY_S

@@ -86,7 +86,7 @@ class LiveViews:
         return view or self._embedded(model, pointer, snapshot, catalogue)
 
     def _embedded(self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View:
-        """A view of a snapshot, over the model's index if it has one, else over its embedded gallery."""
+        """A view of a snapshot, over the model's index if it has one, otherwise over its embedded gallery."""
         own = self._candidates.get(model)
         return embedded_view(pointer, snapshot, catalogue, self.views.get(model), self._patience_s, own)
 
@@ -96,6 +96,7 @@ class LiveViews:
         Raises CorruptError if its metric cannot embed items that came since then.
         """
         with self.changing:
+            # Items may have come or gone while the view was made without the lock.
             if not view.covers(view.catalogue):
                 grown = grown_view(view, view.catalogue)
                 view = grown or self._embedded(model, view.pointer, view.snapshot, view.catalogue)
@@ -135,6 +136,8 @@ class LiveViews:
             return
         much = view.spread is not None and catalogue.shown.rows - view.count > ROWS_AT_ONCE
         grown = None if much and not at_once else grown_view(view, catalogue)
+        # At best only the new rows are embedded, and the view goes on with them. Otherwise the whole gallery is
+        # embedded again: in the background for views with a spread, whose embedding took long, and now for others.
         if grown is not None:
             self.views[model] = grown
             if self._needs_index(model, grown):
@@ -193,7 +196,8 @@ class LiveViews:
             self.views[model] = replace(made, pointer=latest.pointer)
             return
         if latest.origin is None and not self._needs_index(model, latest):
-            # A newer version was embedded meanwhile, because nothing led there. It lacks nothing that was made here.
+            # A newer version was embedded as a whole in the meantime, because neither a proof nor candidates led to it.
+            # So it already has everything that was made here.
             return
         early = early_view(made, latest.pointer, latest.snapshot, made.catalogue)
         # Exact answers are not given up for candidates.

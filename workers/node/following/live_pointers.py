@@ -114,7 +114,7 @@ class Refresher:
                 self.refresh(model)
 
     def _turn(self, model: str) -> threading.RLock:
-        """The lock of a model."""
+        """The lock that whoever refreshes this model holds, so that one refresh runs at a time."""
         with self.live.changing:
             return self._refreshing.setdefault(model, threading.RLock())
 

@@ -174,9 +174,9 @@ def reranked_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue:
 
 
 def prepare_trials(view: View) -> None:
-    """Find by which candidates later metrics are tried, if no bridge can start from this view.
+    """Choose the candidates on which later metrics are tried, if no bridge can start from this view.
 
-    The next version would otherwise wait for that.
+    This is done now, so that the next version does not wait for it.
     """
     for index in view.indexes.values():
         if view.slow and view.spread is None and view.count >= LEAST_ROWS and isinstance(index, Gallery):

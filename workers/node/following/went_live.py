@@ -93,7 +93,8 @@ class Steps:
     def add(self, model: str, before: View | None, view: View, took_s: float) -> None:
         """Note that a view of a model went live, and how many seconds it took to load."""
         now, what = time.time(), move_between(before.pointer, view.pointer) if before else "model_live"
-        # An older version may have answered in between, moved there by an operator: what was live before it is no news.
+        # Compared with the highest version that ever answered, not with the last one: if an operator went back to an
+        # older version for a while, the events that were live before that are no news.
         known = self._highest.get(model, 0) if before else 0
         new = [trail for trail in view.snapshot.trails if known < trail.version]
         oldest = min(new, key=lambda trail: trail.oldest, default=None)
@@ -172,7 +173,7 @@ class Steps:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether anybody listens: without listeners, nobody needs to make remarks."""
         return bool(self._listeners)
 
     def remark(self, remark: Remark) -> None:

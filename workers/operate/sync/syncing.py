@@ -152,8 +152,9 @@ class Syncer:
         if live:
             bound = indexed.bound
             if live[0].stands_for(indexed):
-                # What was written for a version turns the rotation a little. By the new one a few items would be just
-                # beyond the bound, and be written again at every start.
+                # Readers have this version already. But the rotation depends on what the index holds, so writing the
+                # version has turned it a little. A few items now lie just beyond the bound, and without this each
+                # start would write them again.
                 bound, indexed = math.inf, msgspec.structs.replace(indexed, bound=live[0].bound, moved=live[0].moved)
             changes = changes_of(goal, live[1], bound)
             if not changes.rows and live[0].width == indexed.width:
@@ -170,6 +171,7 @@ class Syncer:
             return None
         self._index.switch(indexed)
         self._known = indexed, after(goal, draft, changes)
+        # An index of two alternating sides goes on with the side that was live until now.
         self._draft = self._known[1] if not self._index.alternating else live and live[1]
         return Synced(indexed, len(changes.written), len(changes.removed), switched=True)
 

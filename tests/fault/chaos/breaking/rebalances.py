@@ -21,7 +21,8 @@ from omdml.workers.wiring.worker import build_worker
 from tests.fault.chaos.service import GUEST, Service
 
 STORM_S = 25.0
-STAY_S = (0.2, 2.0)  # at least and at most
+# A guest stays at least and at most so long.
+STAY_S = (0.2, 2.0)
 LEFT = "event=drained_and_saved"
 
 

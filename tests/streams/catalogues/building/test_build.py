@@ -100,7 +100,7 @@ def test_an_archive_of_a_benchmark_is_taken_as_it_is(tmp_path: Path) -> None:
     assert list(built.ids) == [str(row) for row in range(10)]
 
 
-def test_columns_are_chosen_by_name_where_prefixes_do_not_tell(tmp_path: Path) -> None:
+def test_columns_are_chosen_by_name_if_prefixes_do_not_tell(tmp_path: Path) -> None:
     (tmp_path / "i.csv").write_text("sku,price,weight,note\n1,2.5,1,x\n2,5,3,y\n")
 
     built = build_catalogue(

@@ -110,15 +110,15 @@ def test_a_new_generation_of_the_catalogue_is_adopted_and_goes_live(tmp_path):
 
 
 def test_items_that_were_added_since_change_no_start(tmp_path):
-    said = SAID[:30]
+    feedback = SAID[:30]
     world = World(tmp_path)
-    world.send(*said)
+    world.send(*feedback)
     run_until_idle(world.worker())
     more = {name: table[:50] + 3.0 for name, table in items(1)[0].items()}
     add_items(tmp_path / "items", more, ids=[f"new{row}" for row in range(50)])
     again = World(tmp_path / "other")
     again.catalogue = MappedCatalogue(tmp_path / "items")
     assert (len(again.catalogue.ids), again.catalogue.first) == (ITEMS + 50, ITEMS)
-    again.send(*said)
+    again.send(*feedback)
     run_until_idle(again.worker())
     assert again.store.peek("shop").state == world.store.peek("shop").state

@@ -35,16 +35,16 @@ def waiting(worker, cause="damaged"):
 def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tmp_path, restarted):
     # Given two models, and nothing left to read of one of them
     world = World(tmp_path)
-    said = {name: list(events(40, seed, model=name)) for seed, name in enumerate(("user-1", "user-2"))}
+    feedback = {name: list(events(40, seed, model=name)) for seed, name in enumerate(("user-1", "user-2"))}
     first = world.worker()
-    world.send(*said["user-1"][:10], *said["user-2"][:10])
+    world.send(*feedback["user-1"][:10], *feedback["user-2"][:10])
     run_until_idle(first)
     kill(world, first)
     sound = damage(world, "user-1")
     # When events come for both, I expect the other one to learn, and the mark to stay where this one's begin
     worker = world.worker()
     for part in (slice(10, 20), slice(20, 30)):
-        world.send(*said["user-1"][part], *said["user-2"][part])
+        world.send(*feedback["user-1"][part], *feedback["user-2"][part])
         run_until_idle(worker)
     assert (world.store.peek("user-2").version, mark(world)) == (30, 20)
     assert waiting(worker) == 1
@@ -53,11 +53,11 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
         worker = world.worker()
     # And once its checkpoints are restored, that it learns all of them, in order, and nobody anything twice.
     world.store._models["user-1"].checkpoints = sound
-    world.send(*said["user-1"][30:], *said["user-2"][30:])
+    world.send(*feedback["user-1"][30:], *feedback["user-2"][30:])
     run_until_idle(worker, 100)
     assert mark(world) == 80
     assert waiting(worker) == 0
-    for seed, name in enumerate(said):
+    for seed, name in enumerate(feedback):
         twin = worker.services.specs.find(name).fresh()
         twin.learn_many(triplets(40, seed), world.catalogue.features)
         assert world.store.peek(name).state == twin.to_bytes()

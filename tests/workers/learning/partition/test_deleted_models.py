@@ -70,8 +70,8 @@ def test_a_model_deleted_amid_a_rebalance_lets_others_be_saved(tmp_path):
     worker.services.source.poll(1, 0.0)
     # Then the others are saved, and the model begins anew with the event that came after its last save.
     assert list(worker.partitions) == [world.log.partitions[0]]
-    kept = {name: world.store.peek(name) for name in names if world.log.home(name) in given_up[1:]}
-    assert [checkpoint.version for checkpoint in kept.values()] == [10, 10]
+    checkpoints = {name: world.store.peek(name) for name in names if world.log.home(name) in given_up[1:]}
+    assert [checkpoint.version for checkpoint in checkpoints.values()] == [10, 10]
     assert [mark(world, partition.number) for partition in given_up] == [5, 10, 10]
 
 

@@ -143,24 +143,24 @@ def test_a_partition_that_goes_elsewhere_while_the_worker_stops_is_saved(tmp_pat
 @pytest.mark.parametrize("run", ["the same run", "another run"])
 def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tmp_path, run):
     # Given a worker that has a partition and not its model in memory
-    world, said = World(tmp_path), list(events(25))
+    world, feedback = World(tmp_path), list(events(25))
     first = world.worker()
-    world.send(*said[:10])
+    world.send(*feedback[:10])
     run_until_idle(first)
-    kept = copy.deepcopy({name: model.checkpoints for name, model in world.store._models.items()})
+    copies = copy.deepcopy({name: model.checkpoints for name, model in world.store._models.items()})
     mark_then = dict(world.store._marks)
-    world.send(*said[10:20])
+    world.send(*feedback[10:20])
     run_until_idle(first)
     first.stop()
     first.run()
     worker = world.worker()
     run_until_idle(worker, 3)
     # When the store is brought back from a copy, or fails over to a replica that lacks the newest, and an event comes
-    for name, checkpoints in kept.items():
+    for name, checkpoints in copies.items():
         world.store._models[name].checkpoints = checkpoints
     world.store._marks = mark_then
     world.store._store_id = world.store._store_id if run == "the same run" else run
-    world.send(*said[20:])
+    world.send(*feedback[20:])
     run_until_idle(worker)
     # Then what the copy lacks is learned before it.
     assert world.store.peek("shop").state == learned_directly(world, 25).to_bytes()

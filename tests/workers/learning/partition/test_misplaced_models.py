@@ -28,8 +28,8 @@ def misplaced(folder, way):
     else:
         late = events(2, 3, model=model)
         world.send(*late, key=model_of_first_home(world, model))
-        epoch, kept, _ = world.store.claim(model)
-        world.store.save(msgspec.structs.replace(kept, next=kept.next + 2), epoch)
+        epoch, checkpoint, _ = world.store.claim(model)
+        world.store.save(msgspec.structs.replace(checkpoint, next=checkpoint.next + 2), epoch)
     world.send(*events(1, 2, model=model), key=model)
     waiting = world.worker()
     run_until_idle(waiting)
@@ -51,8 +51,8 @@ def said_by_the_doctor(world):
     """What the doctor says of the checkpoints."""
     specs = world.worker().services.specs
     seen = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
-    found = checkpoints(seen, len(world.store.models()))
-    return found if isinstance(found, str) else " ".join(str(remark) for remark in found)
+    finding = checkpoints(seen, len(world.store.models()))
+    return finding if isinstance(finding, str) else " ".join(str(remark) for remark in finding)
 
 
 def replayed(world, model):
@@ -89,9 +89,9 @@ def test_after_an_interrupted_rewind_worker_and_doctor_say_to_run_it_again(tmp_p
 @pytest.mark.parametrize("way", WAYS)
 def test_the_doctor_says_that_it_waits_and_how_to_learn_it_again(tmp_path, way):
     world, _, model = misplaced(tmp_path, way)
-    said = said_by_the_doctor(world)
-    assert f"model {model} waits: it lives on partition 2 now" in said
-    assert f"omdml replay --model {model} --publish --replace" in said
+    report = said_by_the_doctor(world)
+    assert f"model {model} waits: it lives on partition 2 now" in report
+    assert f"omdml replay --model {model} --publish --replace" in report
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -60,7 +60,7 @@ def test_neither_does_it_lose_one_of_a_model_that_the_living_worker_never_met(wo
     assert versions(world, "user-1", "shop") == [20, 5]
 
 
-def test_it_is_noticed_without_another_event(world):
+def test_an_older_store_is_noticed_without_another_event(world):
     worker = world.worker()
     world.send(*events(10))
     run_until_idle(worker)

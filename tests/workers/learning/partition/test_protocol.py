@@ -186,8 +186,8 @@ def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tm
     for name in users:
         world.store._models[name].checkpoints.clear()
     if damaged:
-        kept = world.store._models["shop"].checkpoints
-        kept[0] = (kept[0][0], kept[0][1][:-9])
+        stored = world.store._models["shop"].checkpoints
+        stored[0] = (stored[0][0], stored[0][1][:-9])
     world.send(*shop[35:])
     run_until_idle(world.worker())
     versions = {name: world.store.claim(name).checkpoint.version for name in ("shop", *users)}

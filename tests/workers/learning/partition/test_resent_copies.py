@@ -173,9 +173,9 @@ def test_a_refused_event_alone_is_known_to_its_model_after_a_restart(tmp_path):
     world.send(*events(2, 1))
     stop(world.worker())
     (stretch,) = msgspec.convert(world.store.peek("shop").progress["stretches"], list[Stretch])
-    kept = Stretches([stretch])
+    stretches = Stretches([stretch])
     partition = world.log.partitions[0]
-    assert [kept.learned(partition, offset) for offset in (0, 6, 7)] == [True, False, True]
+    assert [stretches.learned(partition, offset) for offset in (0, 6, 7)] == [True, False, True]
 
 
 def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(tmp_path):

@@ -31,8 +31,10 @@ UNSTEADY = (
     "place",
     "models",
 )
-PARTITIONS = 2  # at first
-FEWEST, MOST = 2, 4  # workers at a time
+# The log has so many partitions at first.
+PARTITIONS = 2
+# So many workers run at the same time.
+FEWEST, MOST = 2, 4
 PARTS = ("query", "relevant", "irrelevant")
 WEIGHTS = {
     "send": 6,

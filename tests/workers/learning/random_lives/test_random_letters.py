@@ -20,7 +20,8 @@ from tests.support.records import read_checkpoint
 from tests.support.worlds import World, items
 from tests.workers.learning.random_lives.life import NAMES, WEIGHTS, Life
 
-LATE = "late"  # an item
+# This item is added only later.
+LATE = "late"
 
 
 class LifeWithLetters(Life):

@@ -22,7 +22,8 @@ from tests.support.learning.restored_stores import KeptMemory
 from tests.support.worlds import World, extents, living_on
 from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 
-REPEATED = 0.4  # of all events
+# With this chance, the next event is one that was sent before.
+REPEATED = 0.4
 
 
 class Kept(KeptMemory):
@@ -53,14 +54,14 @@ class Repeating(Life):
 
     def send(self, name=None, partition=None, item=None):
         name = name or self.chance.choice(NAMES)
-        said = self.said[name]
-        if not said or self.chance.random() > REPEATED:
+        feedback = self.said[name]
+        if not feedback or self.chance.random() > REPEATED:
             query, relevant, irrelevant = next(self.triplets)
             event = Triplet(model=name, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
-            said.append(encode(replace(event, id=f"request {len(said)}")))
-            again = said[-1]
+            feedback.append(encode(replace(event, id=f"request {len(feedback)}")))
+            again = feedback[-1]
         else:
-            again = self.chance.choice(said[-5:])
+            again = self.chance.choice(feedback[-5:])
         key = name if partition is None else living_on(self.world, self.world.log.partitions[partition])
         self.world.log.send(again, key)
 

@@ -56,6 +56,6 @@ def test_rubbish_beside_a_rehome_while_senders_go_on_has_one_fate(tmp_path, seed
     letters = [record.value for record in life.world.graves.read(graves, 0, 10_000)]
     numbers = [str(number).encode() for number in range(life.sent)]
     # A second letter of a worker that was killed may give another reason.
-    found = [entry for entry in oracle.findings(checkpoints, letters, numbers) if entry.what != "letter"]
-    assert found == []
+    faults = [entry for entry in oracle.findings(checkpoints, letters, numbers) if entry.what != "letter"]
+    assert faults == []
     assert audited(life.world)[1].wrong == {}

@@ -33,7 +33,7 @@ def river_alarms(rows):
     return alarms
 
 
-def test_it_tells_of_the_rises_that_rivers_adwin_finds_and_of_nothing_else():
+def test_alarms_are_those_of_rivers_adwin_and_no_others():
     rows = scores(0.1, 0.4, 0.1, 0.5, 0.05)
     drift = Drift()
     alarms = [index for index, batch in enumerate(np.split(rows, len(rows) // 100)) if drift.add(batch)]
@@ -62,13 +62,13 @@ def test_river_alone_tells_of_two_points():
     assert river_alarms(rows)
 
 
-def test_it_goes_on_from_its_bytes():
+def test_a_drift_detector_goes_on_from_its_bytes():
     rows = scores(0.1, 0.4)
     through, drift = Drift(), Drift()
     for row in np.split(rows, len(rows)):
-        told = through.add(row)
+        alarm = through.add(row)
         drift = Drift(drift.to_bytes())
-        assert bool(drift.add(row)) == bool(told)
+        assert bool(drift.add(row)) == bool(alarm)
         assert drift.to_bytes() == through.to_bytes()
 
 

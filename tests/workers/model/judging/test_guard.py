@@ -63,7 +63,7 @@ def decide(guard, candidate, window, held_out=256):
 def quality(metric):
     """Mean margin on what was held out, each query counted once."""
     window = window_of()
-    margins = margins_on(metric, window.kept, TABLE)
+    margins = margins_on(metric, window.events, TABLE)
     return votes(margins, window.asked(len(margins))).mean()
 
 
@@ -95,7 +95,7 @@ def test_too_few_events_held_out_say_nothing():
 
 def test_what_is_perhaps_worse_goes_live_unless_something_was_withheld():
     reference, little, window = turned(0.2), turned(0.27), window_of(FEWEST)
-    gain = margins_on(little, window.kept, TABLE) - margins_on(reference, window.kept, TABLE)
+    gain = margins_on(little, window.events, TABLE) - margins_on(reference, window.events, TABLE)
     drop = votes(gain, window.asked(len(gain))).mean()
     assert drop < 0
     config = GuardConfig(tolerance=-0.99 * drop)
@@ -127,7 +127,7 @@ def test_a_live_version_that_became_worse_is_taken_back_once():
     assert not guard.take_back
 
 
-def test_it_stays_live_if_a_later_decision_allows_what_was_learned_since():
+def test_a_version_to_be_taken_back_stays_if_a_later_decision_allows_it():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
     decide(guard, turned(1.2), window)
     decide(guard, turned(0.05), window)
@@ -146,12 +146,12 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     assert newest(np.array([1, 2, 1, 3, 3]), 2) == 2
     assert newest(np.array([1, 2, 1, 3, 3]), 4) == 0
     window = window_of(64)
-    loud = next(event for event in window.kept)
+    loud = next(event for event in window.events)
     for _ in range(12):
         window.add(JudgingEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
-    asked = window.asked(len(window.kept))
+    asked = window.asked(len(window.events))
     assert np.bincount(asked).max() >= 12
-    assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.kept})
+    assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.events})
 
 
 def test_many_small_steps_down_do_not_become_the_measure():
@@ -180,7 +180,7 @@ def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
     guard.yardstick.renewed = 256
     assert decide(guard, turned(0.0), window) == ""
     assert guard.reference.weights == turned(0.0).weights
-    assert [event.expected for event in window.kept] == margins_on(turned(0.0), window.kept, TABLE).tolist()
+    assert [event.expected for event in window.events] == margins_on(turned(0.0), window.events, TABLE).tolist()
     assert decide(guard, turned(0.6), window) != ""
 
 
@@ -212,21 +212,21 @@ def test_a_metric_whose_distances_overflow_is_withheld():
 
 def test_if_the_newest_events_surely_agree_older_ones_are_forgotten():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
-    for event in window_of(44, seed=1, inverted=True).kept:
+    for event in window_of(44, seed=1, inverted=True).events:
         window.add(event)
     assert decide(guard, turned(1.5), window) == ""
     assert guard.reference.weights == turned(1.5).weights
-    assert NEWEST <= len(window.kept) <= 60
+    assert NEWEST <= len(window.events) <= 60
     assert decide(guard, turned(0.0), window) != ""
 
 
 @pytest.mark.parametrize("count", [10, 20, 30])
 def test_a_burst_does_not_pass_for_a_change_of_mind(count):
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
-    for event in window_of(count, seed=1, inverted=True).kept:
+    for event in window_of(count, seed=1, inverted=True).events:
         window.add(event)
     assert decide(guard, turned(1.5), window) != ""
-    assert len(window.kept) > 200
+    assert len(window.events) > 200
 
 
 # when
@@ -269,10 +269,10 @@ def test_a_metric_made_of_sums_is_decided_on_as_rarely_however_many_rows_it_has(
 
 def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
-    before = msgspec.json.encode((guard.yardstick, window.kept))
+    before = msgspec.json.encode((guard.yardstick, window.events))
     assert "not as good" in guard.check_between(turned(1.5), 70, window, TABLE)
     assert not guard.is_near(71)
-    assert msgspec.json.encode((guard.yardstick, window.kept)) == before
+    assert msgspec.json.encode((guard.yardstick, window.events)) == before
     assert guard.why_withheld(turned(0.01)) == ""
     assert guard.check_between(turned(0.01), 72, window, TABLE) == ""
     assert guard.is_near(72 + NEAR)
@@ -289,7 +289,7 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     ],
     ids=["larger", "smaller", "weights"],
 )
-def test_a_leap_is_withheld_where_nothing_says_that_it_is_better(candidate, reason):
+def test_a_leap_is_withheld_if_nothing_says_that_it_is_better(candidate, reason):
     guard = Guard(GuardConfig(), turned(0.5))
     assert re.search(reason, decide(guard, candidate, window_of(0)))
     assert decide(guard, turned(0.5), window_of(0)) == ""

@@ -19,7 +19,8 @@ from omdml.workers.versions import moves
 from omdml.workers.versions.judgement import judgement
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
-NEVER = 1e9  # seconds
+# An interval in seconds that no test lives to see the end of.
+NEVER = 1e9
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +145,7 @@ def test_what_is_pinned_is_not_counted_as_taken_back_and_leads_to_the_reference(
     assert world.store.load("shop")[1].metric.weights == before.weights
 
 
-def test_it_goes_live_by_itself_once_it_is_better(burst):
+def test_a_version_after_one_taken_back_goes_live_once_it_is_better(burst):
     world, worker = burst
     for seed in range(50, 90):
         world.send(*events(60, seed=seed))
@@ -323,7 +324,7 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     figures = snapshot.progress
     (partition,) = worker.partitions.values()
     model = partition.models.loaded["shop"]
-    at_start = margins_on(model.judge.first_metric(), model.judge.window.kept, world.catalogue.features)
+    at_start = margins_on(model.judge.first_metric(), model.judge.window.events, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
     compared = model.judge.guard.compared

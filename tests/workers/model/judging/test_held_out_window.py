@@ -51,7 +51,7 @@ def admitted(events, items=10_000, tasks=1, sets=False):
     window = Window([], items, tasks, sets)
     for event in events:
         window.add(event)
-    return window.kept
+    return window.events
 
 
 # what stays
@@ -73,16 +73,16 @@ def literal(events, items, tasks, sets):
     per_query = max(size // 16, int(np.ceil(4 * size / items)))
     per_item = max(size // 8, int(np.ceil(8 * size / items)))
     per_side = size // (2 * tasks)
-    kept = []
+    expected = []
     for event in events:
         rules = [(per_side, same_side)] if event.similar is not None else [(per_query, same_query)]
         for item in sorted({item for row in event.rows for item in row}):
             rules.append((per_item, partial(names, item)))
         for most, alike in rules:
-            while len(same := [other for other in kept if alike(event, other)]) >= most:
-                kept = [other for other in kept if other is not same[0]]
-        kept = [*kept, event][-size:]
-    return kept
+            while len(same := [other for other in expected if alike(event, other)]) >= most:
+                expected = [other for other in expected if other is not same[0]]
+        expected = [*expected, event][-size:]
+    return expected
 
 
 @st.composite
@@ -120,17 +120,20 @@ def test_shares_hold_after_every_event_and_across_restarts(log, cut):
     window = Window([], 5_000, tasks, sets)
     for number, event in enumerate(events):
         if number == cut:
-            window = Window(list(window.kept), 5_000, tasks, sets)
+            window = Window(list(window.events), 5_000, tasks, sets)
         window.add(event)
-        assert window.kept[-1] is event
-        assert len(window.kept) <= size
-    kept = window.kept
-    assert max(Counter(i for e in kept for i in {i for row in e.rows for i in row}).values(), default=0) <= size // 8
+        assert window.events[-1] is event
+        assert len(window.events) <= size
+    events_left = window.events
+    assert (
+        max(Counter(i for e in events_left for i in {i for row in e.rows for i in row}).values(), default=0)
+        <= size // 8
+    )
     if kind == "triplet":
-        assert max(Counter(e.rows[0][0] for e in kept).values(), default=0) <= size // 16
+        assert max(Counter(e.rows[0][0] for e in events_left).values(), default=0) <= size // 16
     if kind == "pair":
-        assert max(Counter((e.task, e.similar) for e in kept).values(), default=0) <= size // 4
-    assert kept == admitted(events, 5_000, tasks, sets)
+        assert max(Counter((e.task, e.similar) for e in events_left).values(), default=0) <= size // 4
+    assert events_left == admitted(events, 5_000, tasks, sets)
 
 
 def test_without_repetitions_the_newest_stay():
@@ -154,15 +157,15 @@ def test_held_out_comparisons_take_about_as_many_bytes_as_are_counted():
         window.add(triplet(*row))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert 0.7 < held / (COMPARISON_BYTES * len(window.kept)) < 1.4
+    assert 0.7 < held / (COMPARISON_BYTES * len(window.events)) < 1.4
 
 
 def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     sound = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(WINDOW)]
     storm = [triplet(9_000, 9_001, 9_002) if n % 2 else triplet(9_002, 9_001, 9_000) for n in range(5_000)]
-    kept = admitted([*sound, *storm])
-    assert kept[: -WINDOW // 8] == sound[WINDOW // 8 :]
-    assert len(kept) == WINDOW
+    left = admitted([*sound, *storm])
+    assert left[: -WINDOW // 8] == sound[WINDOW // 8 :]
+    assert len(left) == WINDOW
 
 
 def test_with_few_items_the_window_fills_all_the_same():
@@ -172,14 +175,14 @@ def test_with_few_items_the_window_fills_all_the_same():
 
 
 @pytest.mark.parametrize(("items", "expected"), [(5_000, (16, 32)), (64, (16, 32)), (32, (32, 64)), (1, (1024, 2048))])
-def test_shares_grow_where_a_catalogue_has_few_items(items, expected):
+def test_shares_grow_if_a_catalogue_has_few_items(items, expected):
     assert (share(WINDOW, 1 / 16, 4, items), share(WINDOW, 1 / 8, 8, items)) == expected
 
 
 def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
     events = [pair("one", n % 10 != 0, 2 * n, 2 * n + 1) for n in range(4_000)]
-    kept = admitted(events)
-    assert Counter(event.similar for event in kept) == {True: WINDOW // 2, False: WINDOW // 2}
+    left = admitted(events)
+    assert Counter(event.similar for event in left) == {True: WINDOW // 2, False: WINDOW // 2}
 
 
 def test_a_log_of_similar_pairs_only_says_nothing(items):
@@ -249,28 +252,28 @@ def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
     metric = started("dca", items).metric
     for counts in ((9, 5, 5), (3, 9, 8)):
         window = Window(both(*counts), 10_000)
-        margins_found = margins_on(metric, window.kept, items.features)
-        np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.kept), items.features))
+        margins_found = margins_on(metric, window.events, items.features)
+        np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.events), items.features))
         assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
 
 
 def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them(items):
     window = Window(both(9, 5, 5), 10_000)
     window.expect(np.arange(9.0))
-    assert [event.expected for event in judging(window.kept)] == list(range(9))
-    assert all(event.expected is None for event in window.kept if event.similar is not None)
+    assert [event.expected for event in judging(window.events)] == list(range(9))
+    assert all(event.expected is None for event in window.events if event.similar is not None)
 
 
 def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items):
     window = Window(both(9, 5, 5), 10_000)
-    newest = judging(window.kept)[-4:]
-    rest = window.kept[next(n for n, event in enumerate(window.kept) if event is newest[0]) :]
+    newest = judging(window.events)[-4:]
+    rest = window.events[next(n for n, event in enumerate(window.events) if event is newest[0]) :]
     window.keep_newest(4)
-    assert window.kept == rest
-    assert judging(window.kept)[-4:] == newest
-    before = list(window.kept)
+    assert window.events == rest
+    assert judging(window.events)[-4:] == newest
+    before = list(window.events)
     window.keep_newest(40)
-    assert window.kept == before
+    assert window.events == before
 
 
 def test_the_sets_of_a_judgement_come_back_as_they_were_sent():

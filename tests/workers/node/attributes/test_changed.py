@@ -118,11 +118,11 @@ def test_a_change_of_one_among_many_makes_one_small_layer():
 def test_random_changes_filter_as_a_dict_would(shop, seed):
     draw, twin = np.random.default_rng(seed), Twin()
     attributes = {line["id"]: {name: line[name] for name in line if name != "id"} for line in FILE}
-    told = filed()
+    documents = filed()
     first = Change(id="i1", attributes={"size": "L"})
     change(shop.catalogue, first)
     twin.make(first)
-    with shop.serving(attributes=lambda model: told) as node:
+    with shop.serving(attributes=lambda model: documents) as node:
         for _ in range(25):
             item_id = f"i{draw.integers(2, ITEMS + 20)}"
             new = {"price": int(draw.integers(7)), "size": "SML"[draw.integers(3)]} if draw.random() < 0.7 else None

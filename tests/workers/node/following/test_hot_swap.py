@@ -131,9 +131,9 @@ def test_while_a_version_is_embedded_items_change_and_others_are_loaded(tmp_path
     assert view.snapshot.version == version
     # Whoever changed the items was told that searches know them.
     assert view.covers(shop.catalogue)
-    found = [item.id for item in view.search(view.query(["i5"]), 2 * ITEMS).items]
-    assert "new" in found
-    assert "i3" not in found
+    ids = [item.id for item in view.search(view.query(["i5"]), 2 * ITEMS).items]
+    assert "new" in ids
+    assert "i3" not in ids
     node.live.close()
 
 

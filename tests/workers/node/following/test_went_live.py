@@ -136,13 +136,13 @@ def test_many_names_share_the_room_for_steps(shop, monkeypatch):
     monkeypatch.setattr(went_live, "FEWEST", 2)
     shop.publish()
     view = shop.node().view("shop")
-    kept = went_live.Steps(label=lambda model: model)
+    steps = went_live.Steps(label=lambda model: model)
     for step in range(30):
         for name in range(8):
             named = replace(view, snapshot=msgspec.structs.replace(view.snapshot, model=f"m{name}", version=step))
-            kept.add(f"m{name}", None, named, 0.0)
+            steps.add(f"m{name}", None, named, 0.0)
     for name in range(8):
-        versions = [step.version for step in kept.of(f"m{name}")]
+        versions = [step.version for step in steps.of(f"m{name}")]
         assert len(versions) <= 5
         assert (versions[0], versions[-1]) == (0, 29)
 

@@ -68,9 +68,9 @@ def early(shop):
 def recall(view, whole, queries, k=10, among=None):
     """The share of the whole gallery's answers that the view finds."""
     queries = [query._replace(among=among) for query in queries]
-    found = [view.indexes[None].nearest(query, k).rows for query in queries]
+    answers = [view.indexes[None].nearest(query, k).rows for query in queries]
     right = [whole.nearest(query, k).rows for query in queries]
-    return np.mean([np.isin(these, those).mean() for these, those in zip(right, found, strict=True)])
+    return np.mean([np.isin(these, those).mean() for these, those in zip(right, answers, strict=True)])
 
 
 def test_a_version_of_dca_answers_at_once_by_the_old_versions_candidates(shop, monkeypatch):
@@ -191,7 +191,7 @@ def test_deleted_items_are_never_answered_and_new_ones_are(shop, monkeypatch):
         assert nearest not in [item.id for item in answer.items]
 
 
-def test_a_bridge_is_preferred_and_candidates_answer_where_none_holds(tmp_path):
+def test_a_bridge_is_preferred_and_candidates_answer_if_none_holds(tmp_path):
     shop = Shop(tmp_path, items=many_items)
     shop.publish()
     before = embedded_view(*shop.store.load("shop"), shop.catalogue, None, 0.0)

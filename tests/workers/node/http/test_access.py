@@ -70,9 +70,9 @@ def test_who_knows_the_token_may_teach(shop, client):
 def test_without_a_token_this_machine_may_teach_and_nobody_may_move_versions(shop, open_client):
     assert open_client.post("/feedback", content=next(events(1))).status_code == 202
     for verb in VERBS:
-        told = refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
-        assert "node.token" in told
-        assert told.endswith(f"set node.token_file, or move the version with the command omdml {verb}")
+        problem = refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
+        assert "node.token" in problem
+        assert problem.endswith(f"set node.token_file, or move the version with the command omdml {verb}")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_move_that_was_overtaken_by_somebody_elses_changes_nothing(shop, clien
     client.post("/models/shop/pin", json={"seen": seen, "reason": "a sale"}).raise_for_status()
     before = shop.store.current("shop")
     for verb in ("rollback", "pin", "unpin"):
-        said = refused(client.post(f"/models/shop/{verb}", json={"seen": seen}), 409, "moved")
-        assert "pinned, version 40 by" in said
-        assert "(a sale)" in said
+        problem = refused(client.post(f"/models/shop/{verb}", json={"seen": seen}), 409, "moved")
+        assert "pinned, version 40 by" in problem
+        assert "(a sale)" in problem
     assert shop.store.current("shop") == before
     assert client.post("/models/shop/unpin", json={"seen": before.serial}).json()["pinned"] is False
 

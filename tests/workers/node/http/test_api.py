@@ -1,4 +1,4 @@
-"""The node over HTTP: what it answers, what it refuses and how, over a real server where that matters."""
+"""The node over HTTP: what it answers, what it refuses and how, over a real server if that matters."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_vectors_too_large_to_be_compared_are_refused_and_no_others(shop, patien
         assert client.post("/search", json={"features": vectors, "k": 7}).status_code == 200
 
 
-def test_where_there_are_several_models_the_search_must_name_one(shop):
+def test_a_search_must_name_its_model_if_there_are_several(shop):
     with shop.serving(models=["shop", "user-*"]) as node, asking(node) as client:
         assert "shop, user-*" in refused(client.get("/search?id=i1"), 400, "invalid")
         refused(client.get("/search?id=i1&model=user-3"), 503, "not_ready")
@@ -330,7 +330,7 @@ def test_an_address_of_another_machine_is_refused(node):
         HttpServer(create_app(node), host="192.0.2.1", port=0)
 
 
-def test_it_listens_on_this_machine_only_unless_told_otherwise(node):
+def test_a_node_listens_on_this_machine_only_unless_told_otherwise(node):
     with listening(node) as server:
         assert server.host == "127.0.0.1"
 
@@ -345,18 +345,18 @@ def serve_until_told(folder, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
-    said = tmp_path / "said"
-    said.touch()
-    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", said), daemon=True)
+    marker = tmp_path / "said"
+    marker.touch()
+    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", marker), daemon=True)
     process.start()
     try:
-        until(lambda: re.search(r"url=(\S+)\s", said.read_text()), LIMIT_S)
-        url = re.search(r"url=(\S+)\s", said.read_text())[1]
+        until(lambda: re.search(r"url=(\S+)\s", marker.read_text()), LIMIT_S)
+        url = re.search(r"url=(\S+)\s", marker.read_text())[1]
         until(lambda: httpx.get(f"{url}/readyz", verify=False).status_code == 200)
         os.kill(process.pid, number)
         process.join(LIMIT_S)
         assert process.exitcode == 0
-        assert said.read_text().rstrip().endswith("served")
+        assert marker.read_text().rstrip().endswith("served")
     finally:
         process.kill()
         process.join()

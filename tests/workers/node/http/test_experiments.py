@@ -102,8 +102,8 @@ def test_a_search_that_names_a_version_is_none_of_a_visitors(shop):
 
 def test_a_model_answers_alone_if_the_other_side_cannot(shop):
     with trying(shop, against_version=7) as client:
-        ids, told = search(client)
-        assert (len(ids), told) == (8, None)
+        ids, answer = search(client)
+        assert (len(ids), answer) == (8, None)
         counts = outcome(client)["counts"]
         assert (counts["failed"], counts["searches"]) == (1, 0)
 
@@ -115,7 +115,7 @@ def test_clicks_on_unknown_searches_are_refused(shop):
             assert "not interleaved" in refused(response, 404, "unknown_search")
 
 
-def test_clicks_need_a_token_where_there_is_one(shop):
+def test_clicks_need_a_token_if_there_is_one(shop):
     with trying(shop, token="0123456789abcdef-clicks") as client:
         answer = search(client)[1]
         refused(client.post("/clicks", json={"search": answer["search"], "ids": ["i1"]}), 401, "unauthorized")

@@ -209,10 +209,10 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
 def test_explain_tells_parts_over_http_and_only_if_asked(client):
     plain = answer_to(client, id="i5", k=3)["items"]
     assert all("parts" not in item for item in plain)
-    told = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]
+    answers = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]
     by_url = client.get("/search?id=i5&k=3&explain=true&expand=4").json()["items"]
-    assert by_url == told
-    for item in told:
+    assert by_url == answers
+    for item in answers:
         assert set(item["parts"]) == {"shape", "noise"}
         assert sum(item["parts"].values()) == pytest.approx(item["distance"], rel=1e-6)
 

@@ -192,7 +192,7 @@ def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, t
     history.tell(100)
     history.archived(100)
     (path,) = (tmp_path / "archive").rglob("*.parquet")
-    content, right, said = path.read_bytes(), read(tmp_path / "archive", 2), []
+    content, right, messages = path.read_bytes(), read(tmp_path / "archive", 2), []
     # The footer comes after all records, and its length is in the last eight bytes.
     end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     for place in range(4, end, 37):
@@ -200,9 +200,9 @@ def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, t
         try:
             assert read(tmp_path / "archive", 2) == right, place
         except SourceError as error:
-            said.append(str(error))
-    assert len(said) > 10
-    assert all(re.search(r"not a Parquet file that can be read .* restore it from a copy", text) for text in said)
+            messages.append(str(error))
+    assert len(messages) > 10
+    assert all(re.search(r"not a Parquet file that can be read .* restore it from a copy", text) for text in messages)
 
 
 def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path):

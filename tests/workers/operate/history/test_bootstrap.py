@@ -195,12 +195,12 @@ def test_a_worker_that_takes_the_model_back_always_keeps_it(history, monkeypatch
 def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, monkeypatch, replace):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
-    kept, times = store.replace, iter(range(2))
+    replace_in_store, times = store.replace, iter(range(2))
 
     def replaced(*what):
         if next(times, None) is not None:
             store.claim(history.name)
-        return kept(*what)
+        return replace_in_store(*what)
 
     monkeypatch.setattr(store, "replace", replaced)
     model = history.adopted(archive, store, replace=replace)
@@ -211,19 +211,19 @@ def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, mon
 def test_a_worker_that_goes_on_from_the_archive_is_no_reason_to_try_again(history, monkeypatch):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
-    kept = store.replace
-    monkeypatch.setattr(store, "replace", lambda *what: (kept(*what), store.claim(history.name))[0])
+    replace_in_store = store.replace
+    monkeypatch.setattr(store, "replace", lambda *what: (replace_in_store(*what), store.claim(history.name))[0])
     model = history.adopted(archive, store)
     assert store.peek(history.name).version == model.learner.version
 
 
 def killed_as_it_replaces(history, store, monkeypatch, done):
     """Have a bootstrap that replaces a model end before it has saved the checkpoint, or right after it."""
-    kept, archive = store.replace, history.archived(80)
+    replace_in_store, archive = store.replace, history.archived(80)
 
     def killed(*what):
         if done:
-            kept(*what)
+            replace_in_store(*what)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(store, "replace", killed)

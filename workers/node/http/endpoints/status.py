@@ -79,7 +79,7 @@ class Status:
         return Response(await run_in_threadpool(encode, registry), headers={"content-type": content_type})
 
     async def schema(self, _: Request) -> Response:
-        """``GET /schema``: the OpenAPI document."""
+        """Answer ``GET /schema`` with the OpenAPI document of this node."""
         return Response(document(), media_type="application/json")
 
     async def session(self, request: Request) -> Response:

@@ -124,7 +124,7 @@ class Watch:
             ]
         ids = list(names[asked.offset : asked.offset + asked.limit])
         labels = attributes.labels(view, ids)
-        thumbnails = self._thumbnails.told(view.catalogue, ids)
+        thumbnails = self._thumbnails.places(view.catalogue, ids)
         return {
             "model": view.snapshot.model,
             "items": ids,

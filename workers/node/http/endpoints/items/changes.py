@@ -88,7 +88,7 @@ class Items:
         return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE /items/{id}``: delete one item."""
+        """Answer ``DELETE /items/{id}``: delete one item, as a line of a change would."""
         self._access.check(request.headers, "items")
         return await self._change(request, [{"id": request.path_params["id"], "delete": True}])
 

@@ -24,8 +24,8 @@ class Thumbnails:
         self._indices: OrderedDict[tuple[str, int], AtlasIndex] = OrderedDict()
         self._decoded = lru_cache(ATLASES)(files.decoded)
 
-    def told(self, catalogue: Catalogue, items: Sequence[str]) -> dict[str, Any]:
-        """What a list of items says of their thumbnails; empty if the catalogue has none.
+    def places(self, catalogue: Catalogue, items: Sequence[str]) -> dict[str, Any]:
+        """Where the thumbnails of these items lie, as an answer says it; empty if the catalogue has none.
 
         ``atlas``: pixels of a thumbnail, and cells of a line of an atlas. ``cells``: atlas and cell of each item, None
         if it has none.
