@@ -26,6 +26,8 @@ LARGEST = 1e140
 MOST_VARIANCE = 1e288
 # A variance below this share of the mean square is rounding.
 NOISE = 1e-20
+# How far products of directions may be from those of orthonormal ones: directions may have been float16.
+ORTHONORMAL_WITHIN = 1e-3
 
 
 def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init: str, seed: int) -> dict[str, Array]:
@@ -183,6 +185,20 @@ def check_axes(basis: Array, deviations: Array) -> None:
     if not (deviations.min() >= 0 and variances < MOST_VARIANCE):
         extent = f"from {deviations.min():g} to {deviations.max():g}"
         raise ValueError(f"deviations {extent}, expected 0 at least, and squares of at most {MOST_VARIANCE:g} together")
+
+
+def check_orthonormal(basis: Array) -> None:
+    """Raise ValueError unless the rows of a basis (d, D) are orthonormal, up to rounding."""
+    rows = basis.astype(np.float64)
+    with one_blas_thread():
+        products = rows @ rows.T
+    errors = np.abs(products - np.eye(len(rows)))
+    if not errors.max(initial=0.0) <= ORTHONORMAL_WITHIN:
+        row, other = map(int, np.unravel_index(errors.argmax(), errors.shape))
+        raise ValueError(
+            f"rows of basis are not orthonormal: the product of row {row} and row {other} is "
+            f"{products[row, other]:g}, expected {int(row == other)}: make them so, for example by numpy.linalg.qr"
+        )
 
 
 def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.errors import CorruptError, ParameterError
-from omdml.initial import AXES, check_axes, coordinates_start, principal_start
+from omdml.initial import AXES, check_axes, check_orthonormal, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, whole
 from omdml.learners.shared.pairs import signs
@@ -176,6 +176,7 @@ class DCA(Learner):
             )
         try:
             check_axes(arrays["basis"], arrays["deviations"])
+            check_orthonormal(arrays["basis"])
         except ValueError as error:
             raise ParameterError(f"init: {error}") from error
 

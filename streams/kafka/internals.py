@@ -169,13 +169,9 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
             count, begin = records_without_headers(numbers, begin, rows)
             for length, later, offset, key, key_end, value, value_end in table[:count].tolist():
                 yield PlainRecord(
-                    length,
-                    first_offset + offset,
-                    first_time + later if logged_at is None else logged_at,
-                    kind,
-                    data[key:key_end] if key >= 0 else None,
-                    data[value:value_end] if value >= 0 else None,
-                )
+                    length, first_offset + offset, first_time + later if logged_at is None else logged_at, kind,
+                    data[key:key_end] if key >= 0 else None, data[value:value_end] if value >= 0 else None,
+                )  # fmt: skip
             index += count
             batch._pos, batch._next_record_index = begin, index
             if count == AT_ONCE:
@@ -318,6 +314,14 @@ def is_joining(consumer: Any) -> bool:
     return bool(coordinator.rejoining or coordinator.need_rejoin())
 
 
+def has_lost_its_name(consumer: Any) -> bool:
+    """Whether a heartbeat heard that another process has this member's name. Then no more are sent; no poll says so."""
+    coordinator = consumer._coordinator
+    with coordinator._lock:
+        is_alive = coordinator._heartbeat_enabled or is_joining(consumer)
+        return bool(coordinator.group_instance_id and coordinator.stable() and not is_alive)
+
+
 def forget_offset_answers(consumer: Any) -> None:
     """Make the client ask for a group's offsets again.
 
@@ -328,13 +332,9 @@ def forget_offset_answers(consumer: Any) -> None:
 
 # writing
 def append(
-    producer: Any,
-    place: TopicPartition,
-    timestamp_ms: int | None,
-    key: bytes | None,
-    value: bytes,
+    producer: Any, place: TopicPartition, timestamp_ms: int | None, key: bytes | None, value: bytes,
     headers: Sequence[tuple[str, bytes]],
-) -> Any:
+) -> Any:  # fmt: skip
     """Add a record to a partition that this producer has written to already; returns its future.
 
     ``send`` looks topic, partition and sizes up again for each record: that is half of its time.

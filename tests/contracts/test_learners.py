@@ -15,7 +15,9 @@ import pytest
 from omdml import LEARNERS
 from omdml.comparisons import Judgement
 from omdml.engines.base import Engine
-from omdml.errors import FeedbackError, NotStarted, StartError
+from omdml.errors import FeedbackError, FormatError, NotStarted, StartError
+from omdml.formats import STATE
+from omdml.learners import Learner
 from omdml.snapshot import Snapshot
 from tests.support.deep import examples
 from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, made
@@ -274,3 +276,17 @@ def test_another_process_can_go_on_with_a_pickled_learner(name, resumed):
     model, rows, columns = halfway(name)
     learn(model, rows, columns, 48)
     assert resumed[name] == model.to_bytes()
+
+
+def test_a_learner_that_was_pickled_with_another_format_is_refused(name, monkeypatch):
+    model, *_ = halfway(name)
+    with monkeypatch.context() as patch:
+        patch.setattr("omdml.learners.shared.base.STATE", STATE._replace(number=STATE.number - 1))
+        earlier = pickle.dumps(model)
+    with monkeypatch.context() as patch:
+        # Builds before this one pickled the attributes alone.
+        patch.delattr(Learner, "__getstate__")
+        first = pickle.dumps(model)
+    for data in (earlier, first):
+        with pytest.raises(FormatError, match=r"pickled by another omdml.*to_bytes"):
+            pickle.loads(data)

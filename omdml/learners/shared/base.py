@@ -29,6 +29,8 @@ Array = NDArray[Any]
 ROOM = 1 << 24
 # Prefix of the arrays that ``init`` was given. Names of modalities have no slash.
 GIVEN = "init//"
+# What the number of the format is called in a pickle.
+PICKLED = "state format"
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
 KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
@@ -210,6 +212,20 @@ class Learner(base.Base):
 
     def _convert(self, number: int) -> None:
         """Turn a state that was restored as it is, of this number of the format, into one of the newest number."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the attributes, and the number of the state's format."""
+        return {**self.__dict__, PICKLED: STATE.number}
+
+    def __setstate__(self, attributes: Mapping[str, Any]) -> None:
+        """Raises FormatError for a pickle of another format, whose arrays may mean something else."""
+        number = attributes.get(PICKLED)
+        if number != STATE.number:
+            raise FormatError(
+                f"{type(self).__name__}: pickled by another omdml (format {number}, this one has {STATE.number}): "
+                "install the same release everywhere. To keep a learner for later releases, write to_bytes()"
+            )
+        self.__dict__.update({name: value for name, value in attributes.items() if name != PICKLED})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An independent learner in the same state. Hyperparameters never change, and are shared."""

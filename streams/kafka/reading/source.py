@@ -233,7 +233,7 @@ class KafkaSource:
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
         self._gaps.raise_next()
         try:
-            if self._commits.replaced:
+            if self._commits.replaced or internals.has_lost_its_name(self._consumer):
                 raise kafka.errors.FencedInstanceIdError
             if self._watch.is_due:
                 self._restart_if_stuck(self._ask_cluster(late=True))

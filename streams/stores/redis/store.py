@@ -84,23 +84,26 @@ class RedisStore(RedisMarks):
         """Become the owner of each.
 
         1. The number of this format, looked at before anything is written.
-        2. The store's id and the models' names. A crash after this leaves names that nobody owns.
+        2. The store's id.
         3. The epochs, together with the newest checkpoints.
-        4. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
+        4. The models' names. They come after the epochs: if a model is deleted in between, a name is left that nobody
+           owns. Otherwise a model that is owned, and learns, would be missing among the names. A crash before this
+           leaves epochs that nobody knows.
+        5. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
         """
         with reaching(self._where):
             number = self._client.get(self._keys.format)
             self._check_format(number)
             if number != b"%d" % REDIS_STORE.number:
                 self._client.set(self._keys.format, REDIS_STORE.number)
-        with self._asking([None, None, *models]) as (pipeline, answers):
+        with self._asking([None, *models, None]) as (pipeline, answers):
             pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
-            pipeline.sadd(self._keys.models, *models)
             for model in models:
                 keys = self._keys.model(model)
                 names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
                 run(pipeline, self._claim, names, [secrets.token_hex(8)])
-        replies = [ClaimAnswer(*answer) for answer in answers[2:]]
+            pipeline.sadd(self._keys.models, *models)
+        replies = [ClaimAnswer(*answer) for answer in answers[1:-1]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, claim in zip(models, replies, strict=True):
             if not claim.data or claim.damaged:

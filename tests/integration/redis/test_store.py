@@ -156,6 +156,38 @@ def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
     assert len(store.history("shop")) < MOVES_KEPT + 30
 
 
+def test_a_model_that_is_deleted_while_it_is_claimed_is_listed_if_it_is_owned(
+    store: RedisStore, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, commands, pipelines = RedisStore(redis_url), 3, store._client.pipeline
+    # So that the server knows the scripts.
+    store.claim("earlier")
+    for before in range(1, commands):
+
+        def interrupted(before: int = before, **options: Any) -> Any:
+            pipeline = pipelines(**options)
+            execute = pipeline.execute
+
+            def execute_in_two(**options: Any) -> list[Any]:
+                first, rest = pipeline.command_stack[:before], pipeline.command_stack[before:]
+                assert len(first + rest) == commands
+                pipeline.command_stack = first
+                answers = execute(**options)
+                other.delete("shop")
+                pipeline.command_stack = rest
+                return [*answers, *execute(**options)]
+
+            pipeline.execute = execute_in_two
+            return pipeline
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store._client, "pipeline", interrupted)
+            epoch = store.claim("shop").epoch
+        saved = client.exists("omdml:{shop}:epoch") and store.save(checkpoint(1), epoch)
+        assert not saved or "shop" in store.models()
+        other.delete("shop")
+
+
 # Retries
 
 

@@ -138,6 +138,14 @@ def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
+def test_a_consumer_keeps_to_itself_that_a_heartbeat_met_another_of_its_name():
+    body = inspect.getsource(ConsumerCoordinator._do_heartbeat)
+    assert re.search(
+        r"FencedInstanceIdError\):\s+heartbeat_log.error\(.*\s.*\s+self._disable_heartbeat\(\)\s+else", body
+    )
+    assert not [name for name in PUBLIC if re.search("fence|heartbeat", name)]
+
+
 def test_a_consumer_cannot_be_told_to_forget_answers_that_came_too_late():
     assert parameters(KafkaConsumer.committed) == {"self", "partition", "metadata", "timeout_ms"}
 

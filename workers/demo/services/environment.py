@@ -28,8 +28,9 @@ from omdml.workers.demo.services.interruption import shielded
 from omdml.workers.demo.services.node_client import NodeClient
 from omdml.workers.demo.services.processes import Child, ProcessError, free_port
 
-# Seconds within which a process must be ready.
-READY_S = 60.0
+# Seconds within which a process must be ready. If one ends, that is noticed at once, so only one that hangs costs this
+# time. A machine that is very busy has taken more than a minute.
+READY_S = 180.0
 LOOK_EVERY_S = 0.05
 HOST = "127.0.0.1"
 CONFIGURATION = """\

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import structlog
 
+from omdml.errors import CorruptError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
@@ -72,6 +73,8 @@ class LiveViews:
         self._approximate, self._candidates = approximate, candidates
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
+        # Version and digest of a snapshot of each model that answered early, until its metric could not embed an item.
+        self._taken_back: dict[str, tuple[int, str]] = {}
         self._closed = False
 
     def close(self) -> None:
@@ -82,8 +85,11 @@ class LiveViews:
     def view_of(self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View:
         """A view of a new snapshot, from the gallery of an older one if that is possible."""
         before = self.views.get(model)
-        view = before and early_view(before.complete, pointer, snapshot, catalogue)
-        return view or self._embedded(model, pointer, snapshot, catalogue)
+        if before and self._taken_back.get(model) != pointer.snapshot:
+            early = early_view(before.complete, pointer, snapshot, catalogue)
+            if early:
+                return early
+        return self._embedded(model, pointer, snapshot, catalogue)
 
     def _embedded(self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View:
         """A view of a snapshot, over the model's index if it has one, otherwise over its embedded gallery."""
@@ -161,7 +167,13 @@ class LiveViews:
         try:
             while (view := self._view_to_embed(model)) is not None:
                 catalogue = self.catalogues(model)
-                made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                try:
+                    made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                except CorruptError:
+                    if view.origin is None:
+                        raise
+                    self._take_back(model, view)
+                    continue
                 if self._needs_index(model, made):
                     made = with_cells(made)
                 prepare_trials(made)
@@ -184,6 +196,17 @@ class LiveViews:
                 return view
             self._embedding.discard(model)
             return None
+
+    def _take_back(self, model: str, view: View) -> None:
+        """Answer with the version before this one, whose metric cannot embed all items, although those that were tried.
+
+        Whoever refreshes the model next embeds it first, and refuses it.
+        """
+        with self.changing:
+            self._taken_back[model] = view.pointer.snapshot
+            latest = self.views.get(model)
+            if latest is not None and latest.snapshot is view.snapshot:
+                self.swap(model, latest.complete, time.perf_counter())
 
     def _swap_embedding(self, model: str, view: View, made: View) -> None:
         """Replace the embedding of the view that answers now by the finished one."""

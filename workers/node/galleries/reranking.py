@@ -88,12 +88,19 @@ class Reranking:
         return True
 
     def nearest(self, query: Query, k: int) -> Hits | None:
-        """The k closest of the candidates under the new metric; None if too many would have to be compared."""
+        """The k closest of the candidates under the new metric.
+
+        None if too many would have to be compared, or if the distance of one is not finite. Only some items were tried,
+        so the metric may have diverged for others.
+        """
         depth = max(DEPTH, FOR_EACH * k)
         if depth > MOST:
             return None
-        candidates = self.gallery.nearest(query._replace(place=query.old_place), depth)
-        return self._ranked(candidates, self._point(query), k)
+        try:
+            candidates = self.gallery.nearest(query._replace(place=query.old_place), depth)
+            return self._ranked(candidates, self._point(query), k)
+        except MeasureError:
+            return None
 
     def expanded(self, query: Query, count: int) -> Query | None:
         """The query moved towards its nearest items, under the new metric and as much in the old gallery."""

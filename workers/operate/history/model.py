@@ -70,9 +70,6 @@ class HistoryModel(OwnedModel):
     ----------
     refused
         Everything that becomes a dead letter.
-    last
-        The offset of the history's last record, of any model. Reading can go on there: a log in files can be read only
-        from the beginning of a line.
     """
 
     def __init__(self, name: str, spec: Spec, home: Partition, secret: bytes) -> None:

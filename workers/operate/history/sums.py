@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from omdml.batch.sums import Sums, summed, unlearnable
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, FormatError
 from omdml.feedback import kind_of
+from omdml.formats import STATE
 from omdml.learners import DCA
+from omdml.snapshot import unpack
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.workers.configuration.config import Configuration
@@ -84,11 +86,26 @@ def _opened(job: Job) -> tuple[Spec, DCA]:
 
 
 def _open(job: Job) -> tuple[Spec, DCA]:
+    check_same_format(job.start)
     spec = job.open_specs(job.configuration).of(job.model)
     start = DCA.from_bytes(job.start)
     # Models of this specification begin with this start, so it is not computed again.
     spec.starts[spec.catalogue.generation] = Start(start, start.metric)
     return spec, start
+
+
+def check_same_format(start: bytes) -> None:
+    """Raise FormatError unless the process that made this start has the same format of states as this process.
+
+    A start of an older format could be read, but an older driver would add up sums that it takes for those of its own
+    format.
+    """
+    number = unpack(start)[1]["format"]
+    if number != STATE.number:
+        raise FormatError(
+            f"the process that began this job has another omdml (format {number} of learner states, this one has "
+            f"{STATE.number}): install the same release everywhere. Nothing was changed"
+        )
 
 
 def _chunk(

@@ -301,6 +301,20 @@ def test_a_start_that_does_not_fit_is_refused(change):
 
 
 @pytest.mark.parametrize(
+    ("basis", "product"),
+    [([[1, 0], [0.05, 1]], "row 0 and row 1 is 0.05, expected 0"),
+     (np.full((2, 2), 0.5**0.5), "row 0 and row 1 is 1, expected 0"),
+     ([[1, 0], [0, 0]], "row 1 and row 1 is 0, expected 1")],
+)  # fmt: skip
+def test_directions_that_are_not_orthonormal_are_refused(basis, product):
+    start = {"mean": np.zeros(2), "deviations": np.ones(2)}
+    rounded = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 2)))[0].astype(np.float16)
+    assert DCA(dims={"a": 2}, init={**start, "basis": rounded}).version == 0
+    with pytest.raises(ParameterError, match=f"init: rows of basis are not orthonormal.*{product}.*numpy.linalg.qr"):
+        DCA(dims={"a": 2}, init={**start, "basis": basis})
+
+
+@pytest.mark.parametrize(
     ("part", "value"),
     [("used", np.array([99, 0])), ("used", np.array([-1, 2])), ("share", np.array([1.5])), ("next", np.array([1])),
      ("near", np.zeros(3)), ("far", np.zeros(3)), ("middle", np.zeros(3)), ("seen", np.zeros(3, np.uint8)),

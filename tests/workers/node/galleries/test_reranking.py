@@ -27,21 +27,29 @@ EMBED_LATER = "omdml.workers.node.following.hot_swap.LiveViews._embed_later"
 DEEPEST = MOST // FOR_EACH
 
 
-def many_items(folder):
+def many_items(folder, far_out=False):
     """The world's items, and so many like them that candidates are tried."""
     draw, copies = np.random.default_rng(0), LEAST_ROWS // worlds.ITEMS
     table = {}
     for name, x in worlds.items()[0].items():
         noise = 0.4 * draw.normal(size=(copies * len(x), x.shape[1]))
         table[name] = np.concatenate([x, np.tile(x, (copies, 1)) + noise])
+    if far_out:
+        table["shape"][7, -2:] = 1e6
     count = len(table["shape"])
     return build_catalogue(folder, table, ids=[f"i{row}" for row in range(count)], mapped=False)
 
 
 @pytest.fixture
-def shop(tmp_path):
+def items():
+    """What makes the shop's catalogue."""
+    return many_items
+
+
+@pytest.fixture
+def shop(tmp_path, items):
     """A shop with many items, whose model DCA has learned from 300 comparisons."""
-    shop = Shop(tmp_path, items=many_items)
+    shop = Shop(tmp_path, items=items)
     shop.learner = DCA(dims=dict(shop.catalogue.dims))
     shop.learner.start(shop.catalogue.features)
     shop.learn(300)
@@ -52,6 +60,19 @@ def far(shop):
     """A metric that goes by the modality of noise only."""
     rows = np.eye(sum(worlds.DIMS.values()), dtype=np.float32)[worlds.DIMS["shape"] :]
     return CosineMetric(shop.learner.metric.dims, shop.learner.metric.mean, {"far": rows}, {"far": 1.0})
+
+
+def far_out(folder):
+    """The same items, of which one lies far out in two numbers."""
+    return many_items(folder, far_out=True)
+
+
+def diverged(shop):
+    """The learned metric with an expert that cannot embed the item that lies far out."""
+    learned, rows = shop.learner.metric, np.zeros((1, sum(worlds.DIMS.values())), np.float32)
+    rows[0, -2:] = 3e38
+    experts, shares = {**learned.experts, "diverged": rows}, {**learned.shares, "diverged": 0.0}
+    return CosineMetric(learned.dims, learned.mean, experts, shares)
 
 
 def early(shop):
@@ -124,6 +145,31 @@ def test_a_version_far_away_goes_live_with_its_gallery(shop, monkeypatch):
         answer = node.search(ids=["i3"])
         assert (answer.version, answer.candidates_version, node.view().origin) == (version, None, None)
         assert_exact(shop, answer, "i3")
+
+
+@pytest.mark.parametrize("items", [far_out])
+@pytest.mark.filterwarnings("ignore:.*(overflow|invalid value)")
+def test_a_version_that_cannot_embed_an_item_answers_only_until_that_shows(shop, monkeypatch):
+    with shop.serving(patience_s=0.0) as node:
+        before = node.search(ids=["i7"])
+        with monkeypatch.context() as patch:
+            patch.setattr(EMBED_LATER, lambda self, model: None)
+            shop.learn(20)
+            until(serves(node, shop.publish(metric=diverged(shop))))
+            assert node.search(ids=["i3"]).version == 320
+            # Neither query nor candidates may be embedded to something that is not finite.
+            assert node.search(ids=["i7"]).items == before.items
+            assert node.search(ids=["i7"]).version == 300
+            expanded = node.answers(node.view(), [node.view().items(["i7"])], options=Options(expand=3))
+            assert (expanded.version, expanded.candidates_version) == (300, None)
+        node._live._embed_later("shop")
+        until(serves(node, 300))
+        until(lambda: "shop" in node._refresher.refused)
+        assert "to values that are not finite" in node._refresher.refused["shop"].reason
+        assert (node.view().snapshot.version, node.search(ids=["i7"]).candidates_version) == (300, None)
+        shop.learn(20)
+        until(serves(node, shop.publish()))
+        assert not node._refresher.refused
 
 
 def test_a_small_gallery_is_embedded_at_once(tmp_path, monkeypatch):

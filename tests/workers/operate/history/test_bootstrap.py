@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from omdml.errors import ConfigurationError, CorruptError, Fenced, GapError, StartError, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.placement import PlacementChanged
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
 from omdml.workers.operate.history.archived import look
 from omdml.workers.operate.history.bootstrap import check_model, check_range
-from omdml.workers.operate.history.engines import Dask, Processes, Spark
+from omdml.workers.operate.history.engines import Dask, Processes, Spark, alone
+from tests.formats.samples import HERE
 from tests.support.deep import deep, examples
 from tests.support.files.replays import LoggedShop
 from tests.support.learning.histories import SPAN, History, sums_of, taken
@@ -54,6 +55,18 @@ def same_bytes(history, engine, chunks):
     assert (alone.chunks, alone.records) == (shared.chunks, shared.records) == (14, 430)
     assert [entry.record for entry in shared.model.refused] == [entry.record for entry in alone.model.refused]
     return shared.model.checkpoint("test").to_bytes() == alone.model.checkpoint("test").to_bytes()
+
+
+def test_a_process_with_another_format_of_states_than_the_driver_sums_up_nothing(tmp_path):
+    history = History(tmp_path)
+    history.tell(50)
+    older = (HERE / "learner-state-4" / "dca-sums-of-items.safetensors").read_bytes()
+
+    def of_an_older_driver(job, pieces):
+        return alone(job._replace(start=older), pieces)
+
+    with pytest.raises(FormatError, match=r"began this job has another omdml \(format 4 .* this one has 5\).*install"):
+        history.summed(history.archived(40), of_an_older_driver)
 
 
 @deep
