@@ -158,7 +158,8 @@ def publish(
     learned before. The last step is then to drop what the store keeps of the model's past. A crash leaves some of that:
     call this again.
 
-    If a worker takes the model back between the steps, it is claimed again, a few times.
+    If a worker takes the model back between the steps, it is claimed again, a few times. The attempt that was fenced
+    may have published: that version stays live until the worker publishes its own.
 
     Raises StoreError if the model exists already, if the log has no event of it, or if it has another checkpoint than
     ``since``; Fenced if a worker keeps taking it back; PlacementChanged if models live elsewhere now.
