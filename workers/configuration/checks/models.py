@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet", "signed")
-# The names in omdml.learners.LEARNERS, for which nothing need be imported.
+# The names in omdml.learners.LEARNERS, whose import takes a tenth of a second: too long to hear of a mistyped name.
 LEARNER_NAMES = (
     "cpmtml",
     "dca",
@@ -35,8 +35,11 @@ LEARNER_NAMES = (
 )
 
 
-def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
-    """The section of a model with its defaults written out; raises ConfigurationError with all of its mistakes."""
+def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thorough: bool = True) -> dict[str, Any]:
+    """The section of a model with its defaults written out; raises ConfigurationError with all of its mistakes.
+
+    Unless this is to be ``thorough``, learners are imported only if nothing is wrong that is found without them.
+    """
     if not name.strip():
         raise ConfigurationError(f"models.{name!r}: expected a section [models.NAME] with a name or a pattern in it")
     where, mistakes = f"models.{name}", Mistakes()
@@ -48,6 +51,8 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     if not known:
         mistakes.note(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
     catalogue = _checked_catalogue(options, catalogues, where, mistakes)
+    if not thorough:
+        mistakes.report()
     from omdml.learners import LEARNERS
 
     coordinates = options.pop("coordinates", LEARNERS[learner].coordinates if known else COORDINATES[0])
