@@ -115,7 +115,7 @@ def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, m
 
 def test_getting_an_item_by_its_path_names_the_request_that_does(client):
     for path, query in (("i1", "id=i1"), ("a%20b?model=shop", "id=a%20b&model=shop")):
-        assert f"GET /items?{query} says whether there is such an item" in refused(
+        assert f"GET /items?{query} answers this item with its attributes" in refused(
             client.get(f"/items/{path}"), 405, "method_not_allowed"
         )
     assert client.get("/items?id=i1").json()["items"] == ["i1"]
