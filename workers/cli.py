@@ -99,11 +99,11 @@ class Omdml(click.Group):
                 )
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        """Find the command; a mistyped one is answered with the nearest there is."""
+        """Find the command; the error about one that does not exist says which one is probably meant."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from omdml.messages.suggestion import suggestion
+            from omdml.workers.commands.wrong_names import what_is_meant
 
-            raise click.UsageError(f"no command {args[0]!r}{suggestion(args[0], self.commands)}", context)
+            raise click.UsageError(f"no command {args[0]!r}{what_is_meant(args[0], self.commands)}", context)
         return super().resolve_command(context, args)
 
 

@@ -6,8 +6,21 @@
 ...     shop.page("17", shown=[item.id for item in page.items], clicked=[page.items[3].id])
 """
 
-from omdml.client.answers import Answer, Changed, Comparison, Freshness, Item, Line, Live, Moved, Pointer, Side
-from omdml.client.client import Client, Options
+from omdml.client.answers import (
+    Answer,
+    Changed,
+    Comparison,
+    Freshness,
+    Item,
+    Line,
+    Listed,
+    ListedItem,
+    Live,
+    Moved,
+    Pointer,
+    Side,
+)
+from omdml.client.client import Client
 from omdml.client.errors import (
     BadRequest,
     Behind,
@@ -19,6 +32,7 @@ from omdml.client.errors import (
     Unavailable,
     Unreachable,
 )
+from omdml.client.options import Options
 from omdml.feedback import Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
 
 __all__ = [
@@ -34,6 +48,8 @@ __all__ = [
     "Freshness",
     "Item",
     "Line",
+    "Listed",
+    "ListedItem",
     "Live",
     "Moved",
     "NotFound",

@@ -144,6 +144,43 @@ class Comparison(msgspec.Struct, frozen=True):
     moved: list[Moved]
 
 
+class ListedItem(msgspec.Struct, frozen=True):
+    """An item of the catalogue, with the attributes that were asked for, as far as it has them."""
+
+    id: str
+    attributes: dict[str, Any] = {}
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Some items of the catalogue, in its order.
+
+    ``total`` is the number of items that fit what was asked for, those not listed included. ``position`` is the number
+    of changes of the catalogue that the node answers with, and ``attributes`` are the names that ``fields`` may have.
+    """
+
+    items: list[ListedItem]
+    total: int
+    position: int
+    attributes: list[str] = []
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The answer of ``GET /items``: ids, and beside them the attributes of each item if they were asked for."""
+
+    items: list[str]
+    total: int
+    position: int
+    attributes: list[str] = []
+    values: list[dict[str, Any]] | None = None
+
+    @property
+    def listed(self) -> Listed:
+        """The same, item by item."""
+        values = self.values or [{} for _ in self.items]
+        items = [ListedItem(*pair) for pair in zip(self.items, values, strict=True)]
+        return Listed(items, self.total, self.position, self.attributes)
+
+
 class Changed(msgspec.Struct, frozen=True):
     """The result of changes of items.
 

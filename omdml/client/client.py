@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -22,58 +22,20 @@ from omdml.client.answers import (
     Experiments,
     History,
     Line,
+    Listed,
+    ListedItem,
+    Listing,
     Live,
     Models,
     Pointer,
 )
 from omdml.client.bodies import Vectors, batches, line, numbers, query_body
+from omdml.client.options import Options
 from omdml.client.requests import JSON_LINES, Requests
 from omdml.errors import ParameterError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Feedback, Page, Pair, Ranking, Triplet, encode
 
 T = TypeVar("T")
-
-
-class Options(TypedDict, total=False):
-    """Options of a search.
-
-    Parameters
-    ----------
-    offset
-        Number of items to skip, for the pages after the first.
-    exclude
-        Ids that must not be in the answer.
-    filter, fields
-        Which items may be in the answer, and which of their attributes to return (deploy/SEARCH.md).
-    expand
-        Number of nearest items, 0 to 100, with which the node searches a second time: from the mean of the query and
-        these. 0 for a single search. By default the model's configuration decides.
-    explain
-        Whether to return the ``parts`` of each item's distance.
-    task
-        The task whose sense of "similar" counts, if the model has tasks.
-    version
-        An older version, which the store still keeps, that should answer instead of the live one.
-    min_version
-        The lowest version that may answer. The client retries for ``retry_s`` seconds, then it raises
-        :class:`~omdml.client.errors.Behind`.
-    session
-        Id of the user's session, for experiments: either all searches of a session are part of one, or none.
-    model
-        Name of the model, instead of the client's.
-    """
-
-    offset: int
-    exclude: Sequence[str]
-    filter: Mapping[str, Any] | None
-    fields: Sequence[str]
-    expand: int | None
-    explain: bool
-    task: str | None
-    version: int | None
-    min_version: int | None
-    session: str | None
-    model: str | None
 
 
 class Client:
@@ -181,6 +143,24 @@ class Client:
         if after is not None:
             parameters["after"] = after
         return self._requests.get(f"{self._path(model)}/compare", Comparison, **parameters)
+
+    def item(self, item: str, *, fields: Sequence[str] = (), model: str | None = None) -> ListedItem | None:
+        """An item with its attributes: those that ``fields`` names, or all. None if the node has no such item."""
+        return next(iter(self._listed({"id": item, "fields": ",".join(fields)}, model).items), None)
+
+    def items(
+        self, find: str = "", *, fields: Sequence[str] = (), offset: int = 0, limit: int = 100, model: str | None = None
+    ) -> Listed:
+        """Items in the catalogue's order, ``limit`` (1 to 1,000) of them after the first ``offset``.
+
+        With ``find``, only items whose id or label holds this text. ``fields`` names the attributes to return.
+        """
+        wanted: dict[str, str | int] = {"find": find, "fields": ",".join(fields), "offset": offset, "limit": limit}
+        return self._listed(wanted, model)
+
+    def _listed(self, wanted: Mapping[str, str | int], model: str | None) -> Listed:
+        name = model or self.model
+        return self._requests.get("/items", Listing, **wanted, **({"model": name} if name else {})).listed
 
     def put_item(
         self,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError
+from omdml.errors import CatalogueError, quoted
 from omdml.retrieval.missing_modalities import Filling
 from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.matrix import extend, map_rows
@@ -26,6 +27,8 @@ from omdml.streams.describers.words import Words, sample_of
 
 # Rows that are filled at a time, and the most complete rows that the filling is learned from.
 ROWS, WHOLE = 1024, 4096
+
+log = structlog.get_logger(__name__)
 
 Matrix = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -139,13 +142,20 @@ def describe(
         There is no item, or no item has every modality, or a source cannot be read.
     """
     paths, left_out = list_pictures(sources.pictures) if sources.pictures is not None else ({}, [])
+    if sources.pictures is not None and not paths:
+        raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     if ids is not None:
         known = set(ids)
+        strangers = [path for item, path in paths.items() if item not in known]
+        if paths and len(strangers) == len(paths):
+            raise CatalogueError(
+                f"--pictures {sources.pictures}: no picture is named by the id of an item: the first picture is "
+                f"{strangers[0].name}, the first item {quoted(ids[0])}. Name each file by an id, as in ID.jpg, or name "
+                "the column of the ids (--id-column)"
+            )
         reason = "no row of the tables has its name as an id"
-        left_out += [LeftOutFile(str(path), reason) for item, path in paths.items() if item not in known]
+        left_out += [LeftOutFile(str(path), reason) for path in strangers]
     listed = list(paths) if ids is None else list(ids)
-    if not listed:
-        raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     made = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
     has: dict[str, Mask] = {}
@@ -156,6 +166,7 @@ def describe(
     row_of = {item: row for row, item in enumerate(listed)}
     for column in columns:
         matrices[column.name], has[column.name] = _describe_texts(made.texts[column.name], column, row_of, scratch)
+    _warn_of_lacking(listed, has)
     _fill(matrices, has)
     return Description(DescribedItems(listed, matrices, has), made, left_out)
 
@@ -223,6 +234,25 @@ def _describe_texts(words: Words, column: TextColumn, row_of: Mapping[str, int],
                 matrix[row], has[row] = vector, True
             advance(1)
     return matrix, has
+
+
+def _warn_of_lacking(ids: Sequence[str], has: Mapping[str, Mask]) -> None:
+    """Log how many items lack a modality. One line is enough for all modalities that the same items lack."""
+    lacked: dict[bytes, list[str]] = {}
+    for name, there in has.items():
+        if not there.all():
+            lacked.setdefault(there.tobytes(), []).append(name)
+    for names in lacked.values():
+        lacking = np.flatnonzero(~has[names[0]])
+        log.warning(
+            "modality_filled_in",
+            modality=", ".join(names),
+            items=len(lacking),
+            of=len(ids),
+            first=ids[lacking[0]],
+            reason="they have no picture that can be read, or no known word",
+            action="what they lack is filled in with what is most likely, given the rest of the item",
+        )
 
 
 def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:

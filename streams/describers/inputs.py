@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -10,17 +11,38 @@ import structlog
 
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import opened
+from omdml.streams.catalogues.building.joined_ids import JoinedIds, check_id
 from omdml.streams.catalogues.folder import LEFT_OUT
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.tables.inputs import Inputs
-from omdml.streams.catalogues.tables.table import Table, chunks_of
+from omdml.streams.catalogues.tables.table import ItemChunk, Table, chunks_of
 from omdml.streams.describers.described import Description, describe, text_columns
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.sources import TABLES, LeftOutFile, Sources, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.disk import put
 
+# What to do if a further input has ids that the first one lacks.
+FIRST_SAYS = "the first input says which items there are: correct these ids, leave such rows out, or add items there"
+
 log = structlog.get_logger(__name__)
+
+
+class IdColumn:
+    """The ids of a CSV or Parquet table as a table of its own, whatever other columns there are."""
+
+    count: int | None = None
+    numbered = False
+
+    def __init__(self, path: Path, id_column: str) -> None:
+        self.name = str(path)
+        self._path, self._id_column = path, id_column
+
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
+        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
+        ids = (item for item, _ in read_columns(self._path, self._id_column, []))
+        while some := list(islice(ids, rows)):
+            yield ItemChunk(some, {})
 
 
 def describe_inputs(
@@ -77,7 +99,38 @@ def read_left_out(folder: Path) -> list[LeftOutFile]:
 
 
 def _ids_of(paths: Sequence[Path], tables: Sequence[Table], id_column: str) -> list[str] | None:
-    """The ids of the first input, which says what the items are; None if there is no table."""
-    if paths and paths[0].suffix.lower() in TABLES:
-        return [item for item, _ in read_columns(paths[0], id_column, [])]
-    return [item for chunk in chunks_of(tables[0]) for item in chunk.ids] if tables else None
+    """The ids of the first input, which says what the items are; None if there is no table.
+
+    The ids of tables without vectors are checked too, because nothing else reads them before pictures and texts are
+    described, which takes long. Raises CatalogueError.
+    """
+    if paths and _has_columns(paths[0]):
+        first: Table = IdColumn(paths[0], id_column)
+    elif tables:
+        first = tables[0]
+    else:
+        return None
+    listed = _checked_ids(first, None, "")
+    known, with_vectors = dict.fromkeys(listed), {table.name for table in tables}
+    for path in paths:
+        if _has_columns(path) and str(path) not in {first.name, *with_vectors}:
+            _checked_ids(IdColumn(path, id_column), known, first.name)
+    return listed
+
+
+def _checked_ids(table: Table, known: Collection[str] | None, before: str) -> list[str]:
+    """The ids of a table; raises CatalogueError if one cannot be an item's, or occurs twice, or is not ``known``."""
+    listed, ids = [], JoinedIds(table, known)
+    for chunk in chunks_of(table):
+        for item in chunk.ids:
+            if ids.see(item):
+                check_id(table.name, item)
+                listed.append(item)
+    if not ids.rows:
+        raise CatalogueError(f"{table.name}: the input has no items: add some, or leave it out")
+    ids.check(before, FIRST_SAYS, needs_all=False)
+    return listed
+
+
+def _has_columns(path: Path) -> bool:
+    return path.suffix.lower() in TABLES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import msgspec
 
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import LINE_CHARACTERS, opened, text_lines
+from omdml.streams.catalogues.building.joined_ids import wrong_id
 from omdml.streams.catalogues.tables.csv_table import csv_lines
 from omdml.streams.catalogues.tables.parquet_table import pyarrow_parquet
 from omdml.streams.catalogues.tables.table import UNREADABLE, require_columns
@@ -53,6 +55,11 @@ class Sources(NamedTuple):
             raise CatalogueError(f"--text {twice[0]} is given twice: leave one out")
 
 
+def printable(path: Path) -> str:
+    """A path as text, also if its name is not UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOutFile]]:
     """The pictures of a folder by id, in the order of the ids; and the files that are not pictures.
 
@@ -69,10 +76,12 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOutFile]]:
         if path.suffix.lower() not in ENDINGS:
             expected = ", ".join(ENDINGS)
             reason = "it is a folder" if path.is_dir() else f"its name does not end as a picture's does: {expected}"
-            left_out.append(LeftOutFile(str(path), reason))
+            left_out.append(LeftOutFile(printable(path), reason))
+        elif wrong := wrong_id(path.stem):
+            left_out.append(LeftOutFile(printable(path), f"its name cannot be an id: it {wrong}"))
         elif path.stem in path_of:
             left_out.append(
-                LeftOutFile(str(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
+                LeftOutFile(printable(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
             )
         else:
             path_of[path.stem] = path

@@ -158,14 +158,13 @@ class KafkaSink:
                 user = self.options.sasl_plain_username or "this client"
                 do = f"Give {user} the rights (ACLs) that deploy/SECURITY.md lists, then send them again"
             raise SourceError(
-                f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written. The first: "
-                f"{self._first_failure}. {do}"
+                f"{_events(failures)} for topic {self.topic!r} at {self.options.servers} could not be written. "
+                f"The first: {self._first_failure}. {do}"
             )
         if self._on_the_way:
             raise SourceError(
-                f"{len(self._on_the_way)} events for topic {self.topic!r} at {self.options.servers} are not "
-                f"acknowledged after {timeout_s:g} s. They may still be acknowledged: flush again before you send them "
-                "again"
+                f"No acknowledgement of {_events(len(self._on_the_way))} for topic {self.topic!r} at "
+                f"{self.options.servers} after {timeout_s:g} s. It may still come: flush again before you send again"
             )
 
     def close(self) -> None:
@@ -219,8 +218,8 @@ class KafkaSink:
         self._drop_finished(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
         if self._bytes + size > self.buffer_bytes:
             raise SourceError(
-                f"{len(self._on_the_way)} events wait for topic {self.topic!r} at {self.options.servers}, the buffer "
-                f"of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
+                f"{_events(len(self._on_the_way))} on the way to topic {self.topic!r} at {self.options.servers}, the "
+                f"buffer of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
             )
 
     def _drop_finished(self, deadline: float, down_to: int = 0) -> None:
@@ -271,3 +270,7 @@ class KeyPartitioner:
 
 # An untyped class cannot be inherited from under strict checking.
 Partitioner.register(KeyPartitioner)
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'s' * (count != 1)}"

@@ -47,7 +47,9 @@ class GivesUpOnce:
         held, self.held = self.held, []
         if self.away:
             self.away = False
-            raise SourceError(f"{len(held)} events for topic 'feedback' at kafka:9092 were not written. The first: ...")
+            raise SourceError(
+                f"{len(held)} events for topic 'feedback' at kafka:9092 could not be written. The first: ..."
+            )
         self.written += held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from omdml.workers.commands.options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from omdml.streams.catalogues.changes.change import Change
     from omdml.streams.catalogues.manifest import Manifest
@@ -27,7 +28,7 @@ def catalogue() -> None:
 
 
 @catalogue.command("build")
-@click.argument("target", type=click.Path(file_okay=False))
+@click.argument("target", type=click.Path())
 @click.argument("inputs", nargs=-1)
 @click.option(
     "--pictures",
@@ -120,6 +121,7 @@ def build(
     from omdml.workers.configuration.wording import amount
 
     process.configure_log()
+    _refuse_input_as_target(target, inputs)
     if not inputs and not pictures:
         raise click.UsageError("nothing to build from: name an input, or a folder with --pictures")
     if (onnx_size or onnx_normalize) and not onnx:
@@ -154,6 +156,24 @@ def build(
         _say_what_to_do_next(target, before)
         if lost:
             say(f"What came after the build of before is not in it, unless the inputs have it: {lost}.")
+
+
+def _refuse_input_as_target(target: str, inputs: Sequence[str]) -> None:
+    """Raise UsageError if the first argument is an input: whoever forgets TARGET would get a folder of this name."""
+    from omdml.streams.addresses import masked
+    from omdml.streams.catalogues.tables.inputs import SUFFIXES
+
+    path = Path(target)
+    if path.is_dir() or "://" in target:
+        return
+    if path.suffix.lower() in SUFFIXES.split(", "):
+        every = " ".join(shlex.quote(name) for name in (target, *inputs))
+        raise click.UsageError(
+            f"TARGET is {target}, which looks like an input: name a folder for the catalogue first, then the inputs, "
+            f"as in omdml catalogue build items/ {every}"
+        )
+    if path.exists():
+        raise click.UsageError(f"TARGET {masked(target)} is a file, expected a folder for the catalogue: name another")
 
 
 def _manifest_at(target: str) -> Manifest | None:

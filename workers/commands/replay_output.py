@@ -22,6 +22,7 @@ from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.configuration.wording import amount
 from omdml.workers.model.parts.vector import Vector
 from omdml.workers.operate import fit, replayed_parts
 from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
@@ -119,7 +120,7 @@ def published(
     if options.left_out == NOTHING:
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
-    return f"{summary}. {model.passed_over:,} events were left out; sha256 of what was learned: {digest}"
+    return f"{summary}. Left out: {amount(model.passed_over, 'event')}; sha256 of what was learned: {digest}"
 
 
 def replay_parts(configuration: Configuration, name: str, spec: Spec, options: ReplayOptions, console: Console) -> None:

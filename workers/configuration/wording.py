@@ -42,15 +42,26 @@ def span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def amount(count: int, what: str) -> str:
-    """A number of something, in words.
+def amount(count: int, what: str, several: str = "") -> str:
+    """A number of something, in words; ``several`` is the plural if it is not made with an s.
 
     Examples
     --------
     >>> amount(1, "pair"), amount(2000, "pair")
     ('1 pair', '2,000 pairs')
     """
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
+
+
+def amount_is(count: int, what: str) -> str:
+    """A number of something and its verb.
+
+    Examples
+    --------
+    >>> amount_is(1, "event"), amount_is(2, "event")
+    ('1 event is', '2 events are')
+    """
+    return f"{amount(count, what)} {'is' if count == 1 else 'are'}"
 
 
 # Why a node stays with a newer version than its store has, and what ends it.

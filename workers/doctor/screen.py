@@ -66,7 +66,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         yield "catalogues", [problems["catalogues"]]
     else:
         lines = [
-            f"{catalogue.name}: {catalogue.items:,} items, generation {catalogue.generation}"
+            f"{catalogue.name}: {amount(catalogue.items, 'item')}, generation {catalogue.generation}"
             for catalogue in status.catalogues
         ]
         yield "catalogues", ["; ".join(lines) or "none configured"]

@@ -22,6 +22,7 @@ from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
+from omdml.workers.configuration.wording import amount_is
 from omdml.workers.events.decoding import by_partition, decode_record
 from omdml.workers.events.learned_stretches import Stretches
 from omdml.workers.model.parts.vector import record_of
@@ -311,14 +312,14 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
     lines = []
     if begun:
         lines.append(
-            f"{sum(begun.values()):,} events of {_listed(begun)} are before the first one that was learned: unless the "
+            f"{amount_is(sum(begun.values()), 'event')} before the first one that {_listed(begun)} learned: unless the "
             "model was deleted or rewound since, they were lost. To learn them: omdml replay --model NAME --publish "
             "--replace"
         )
     if before:
         lines.append(
-            f"{sum(before.values()):,} events of {_listed(before)} are before the place at which counting began: "
-            "the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
+            f"{amount_is(sum(before.values()), 'event')} before the place at which counting of {_listed(before)} "
+            "began: the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
         )
     if elsewhere := [model.name for model in audit.models.values() if model.elsewhere]:
         lines.append(
@@ -332,8 +333,8 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
         )
     if audit.unknown:
         lines.append(
-            f"{sum(audit.unknown.values()):,} events are about {_listed(audit.unknown)}, which the store does not "
-            "have: deleted by an operator, or lost"
+            f"{amount_is(sum(audit.unknown.values()), 'event')} about {_listed(audit.unknown)}, which the store does "
+            "not have: deleted by an operator, or lost"
         )
     if not audit.letters.complete:
         lines.append(

@@ -18,6 +18,7 @@ from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Record
 from omdml.streams.protocols.store import Claim, Store, Why, Written
 from omdml.workers.configuration.specs import Spec
+from omdml.workers.configuration.wording import amount_is
 from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.models import ATTEMPTS, busy
@@ -132,8 +133,9 @@ def check_whole(model: ReplayedModel, store: Store) -> None:
     elsewhere = sum(record.offset >= marks.get(record.partition, 0) for record in strays)
     if elsewhere:
         raise StoreError(
-            f"{elsewhere:,} events of model {model.name!r} are on other partitions than its home: omdml doctor says "
-            "what is wrong with their senders. Nothing was published; with --accept-gap they become dead letters"
+            f"{amount_is(elsewhere, 'event')} on other partitions than the home of model {model.name!r}: omdml doctor "
+            "says what is wrong with their senders. Nothing was published; with --accept-gap such events become dead "
+            "letters"
         )
 
 
@@ -158,7 +160,8 @@ def publish(
     learned before. The last step is then to drop what the store keeps of the model's past. A crash leaves some of that:
     call this again.
 
-    If a worker takes the model back between the steps, it is claimed again, a few times.
+    If a worker takes the model back between the steps, it is claimed again, a few times. The attempt that was fenced
+    may have published: that version stays live until the worker publishes its own.
 
     Raises StoreError if the model exists already, if the log has no event of it, or if it has another checkpoint than
     ``since``; Fenced if a worker keeps taking it back; PlacementChanged if models live elsewhere now.

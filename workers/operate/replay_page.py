@@ -8,6 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from omdml.workers.configuration.process import visible
+from omdml.workers.configuration.wording import amount
 from omdml.workers.operate.replay import CurvePoint, ReplayedModel, refusals
 
 # After Okabe and Ito: people with any colour vision can distinguish them, on white and on black.
@@ -62,7 +63,8 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     plain = next((orders[0] for model in models if (orders := model.orders())), None)
     if plain and held_out:
         ends = ", ".join(f"{curve.name} {curve.points[-1][1]:.1%}" for curve in held_out)
-        asked = f"Of {plain.events:,} events that nobody learned from, the plain distance, which learns nothing, orders"
+        unlearned = f"{amount(plain.events, 'event')} that nobody learned from"
+        asked = f"Of {unlearned}, the plain distance, which learns nothing, orders"
         body += [
             "<h2>Held-out events in the right order</h2>",
             f"<p>{asked} {plain.right:.1%} rightly; at the end of the log: {ends}.</p>",

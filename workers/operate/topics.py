@@ -9,6 +9,7 @@ from omdml.errors import ConfigurationError, StoreError
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
 from omdml.streams.topic_extents import Extent, Member
+from omdml.workers.configuration.wording import amount_is
 
 GROW = "omdml topics grow --partitions"
 REHOME = "stop the senders and the workers, then run omdml topics rehome"
@@ -79,7 +80,7 @@ def wrong(line: PartitionReport, placement: Placement | None, partitions: int, l
     extent, mark = line.extent, line.mark
     if placement and extent.partition.number >= placement.count:
         return (
-            f"the partition was added later and nobody reads it; {line.lag} events wait: "
+            f"the partition was added later and nobody reads it; {amount_is(line.lag, 'event')} waiting there: "
             f"{advice(placement.count, partitions)}"
         )
     if mark is None and extent.committed is not None and before:
@@ -299,7 +300,7 @@ def _missing(extent: Extent, mark: int | None, senders_go_on: bool) -> str:
         return ""
     if mark is None or (mark < extent.end and not senders_go_on):
         behind = extent.end - (extent.begin if mark is None else mark)
-        return f"partition {extent.partition.number}: {behind} events are not learned and saved yet"
+        return f"partition {extent.partition.number}: {amount_is(behind, 'event')} not learned and saved yet"
     if extent.committed != mark:
         return f"partition {extent.partition.number}: learned up to {mark}, but committed up to {extent.committed}"
     return ""

@@ -28,10 +28,10 @@ EVENTS = {
         "attributes_unreadable begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended "
         "connection_refused dead_letters drift expelled fenced gap_accepted group_changed index_away index_not_pruned "
         "kafka_commit_refused kafka_leave_failed kafka_out_of_reach learning_waits letter_skipped letters_not_closed "
-        "log_thinned member_name_taken merge_waits model_deleted parent_not_used partition_lost partitions_not_read "
-        "pictures_left_out requests_cancelled revoked_unsaved routing_again snapshot_damaged snapshot_taken_back "
-        "snapshot_withheld spans_not_sent stopped_partly_unsaved stopped_unmerged stopped_unsaved store_fell_back "
-        "store_is_empty store_out_of_reach sync_waiting topic_missing webhook_failed"
+        "log_thinned member_name_taken merge_waits modality_filled_in model_deleted parent_not_used partition_lost "
+        "partitions_not_read pictures_left_out requests_cancelled revoked_unsaved routing_again snapshot_damaged "
+        "snapshot_taken_back snapshot_withheld spans_not_sent stopped_partly_unsaved stopped_unmerged stopped_unsaved "
+        "store_fell_back store_is_empty store_out_of_reach sync_waiting topic_missing webhook_failed"
     ),
     "error": (
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model counts_not_written "

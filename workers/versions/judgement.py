@@ -11,6 +11,7 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.streams.stores.journal import PINNED
+from omdml.workers.configuration.wording import amount
 from omdml.workers.versions.targets import TAKEN_BACK, Line
 
 ALLOWED, WITHHELD, NOT_JUDGED = "allowed", "withheld", "not judged"
@@ -110,8 +111,9 @@ def sentence(figures: Mapping[str, Any], *, allowed: bool = False) -> str:
     else:
         worse = "Worse, but not by enough to withhold it" if allowed else "Worse"
         verdict, how = ("Better", "further ahead than") if margin > 0 else (worse, "less far ahead than")
+    queries = amount(figures["queries"], "query", "queries")
     return (
-        f"{verdict}. On clicks about {figures['queries']} queries, which are never learned, version "
+        f"{verdict}. On clicks about {queries}, which are never learned, version "
         f"{figures['version']:,} puts what people chose {how} version {figures['reference']:,} does: margin "
         f"{margin:+.3f}, give or take {doubt:.3f}."
     )

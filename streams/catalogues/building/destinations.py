@@ -173,10 +173,16 @@ def _add_at(
 
 
 def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None, sources: Sources) -> InputAttributes:
-    """The attributes that the inputs bring; arrays bring none, and what is described is none unless it is wanted."""
+    """The attributes that the inputs bring; arrays bring none, and what is described is none unless it is wanted.
+
+    They are checked here, because they are written after the items: a catalogue is built with its attributes or not at
+    all. Raises CatalogueError.
+    """
     if isinstance(inputs, Mapping):
         return InputAttributes([])
-    return attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
+    found = attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
+    found.check()
+    return found
 
 
 def _with_attributes(

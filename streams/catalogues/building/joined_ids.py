@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import chain
 
-from omdml.errors import CatalogueError
-from omdml.streams.catalogues.tables.table import Table, chunks_of
+from omdml.errors import CatalogueError, quoted
+from omdml.streams.catalogues.tables.table import ID_LENGTH, Table, chunks_of
 
 HEADER = " (a header is not counted)"
 
@@ -42,10 +42,11 @@ class JoinedIds:
             return True
         return False
 
-    def check(self, before: str, advice: str) -> None:
+    def check(self, before: str, advice: str, *, needs_all: bool = True) -> None:
         """Raise CatalogueError, which counts what is wrong, if anything is.
 
         ``before`` is the name of the table before this one. ``advice`` says what to do if the ids of the two differ.
+        The table may lack some of the known ids unless it ``needs_all``.
         """
         name = self._table.name
         if empty := self._empty:
@@ -63,7 +64,7 @@ class JoinedIds:
         if unknown := self._unknown:
             share = _share(unknown.count, self.rows, "row")
             problems.append(f"{share} an id that is missing in {before}, the first is {unknown.item!r}")
-        known = self._known or ()
+        known = (self._known or ()) if needs_all else ()
         if missing := [item for item in known if item not in self._seen]:
             share = _share(len(missing), len(known), "item")
             problems.append(f"{share} no row, the first is {missing[0]!r}")
@@ -73,6 +74,29 @@ class JoinedIds:
     def _first_row(self, item: str) -> int:
         ids = chain.from_iterable(chunk.ids for chunk in chunks_of(self._table))
         return next(row for row, other in enumerate(ids, start=1) if other == item)
+
+
+def check_id(table: str, item: object) -> None:
+    """Raise CatalogueError if no item can have this id."""
+    if wrong := wrong_id(item):
+        raise CatalogueError(f"{table}: id {quoted(item)} {wrong}")
+
+
+def wrong_id(item: object) -> str:
+    """Why no item can have this id; empty if one can."""
+    if not isinstance(item, str):
+        return f"is no text, expected text of 1 to {ID_LENGTH} characters: write it as a text"
+    if not 1 <= len(item) <= ID_LENGTH:
+        return f"has {len(item):,} characters, expected 1 to {ID_LENGTH}: choose another id"
+    if "\n" in item or "\r" in item:
+        return "holds a line break, and ids are kept one a line: leave it out"
+    if "\0" in item:
+        return "holds a NUL, which databases do not take: leave it out"
+    try:
+        item.encode()
+    except UnicodeEncodeError as error:
+        return f"cannot be written as UTF-8 ({error.reason}): correct it"
+    return ""
 
 
 class _Counted:

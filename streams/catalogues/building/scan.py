@@ -8,12 +8,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import numpy as np
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.building.joined_ids import JoinedIds
+from omdml.streams.catalogues.building.joined_ids import JoinedIds, check_id
 from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
 from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
 from omdml.streams.catalogues.sets import ItemSet, check_sets
 from omdml.streams.catalogues.tables.attributes import has_others
-from omdml.streams.catalogues.tables.table import ID_LENGTH, ItemChunk, Table, chunks_of
+from omdml.streams.catalogues.tables.table import ItemChunk, Table, chunks_of
 
 # What to do if an input lacks items, or has ids of no items.
 EVERY_MODALITY = (
@@ -123,7 +123,7 @@ class Scan:
         if item in self.taken_sets:
             raise CatalogueError(f"{table.name}: item {item!r} is named like a set of the catalogue: rename it")
         if not self._first:
-            _check_id(table, item)
+            check_id(table.name, item)
             self.row_of[item] = len(self.row_of)
 
     def _fit(self, name: str, vectors: Floats) -> None:
@@ -154,16 +154,3 @@ def raw_vectors(table: Table, chunk: ItemChunk, name: str) -> Floats:
             f"expected a finite number"
         )
     return vectors
-
-
-def _check_id(table: Table, item: object) -> None:
-    if not isinstance(item, str) or not 1 <= len(item) <= ID_LENGTH:
-        raise CatalogueError(f"{table.name}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters")
-    if "\n" in item or "\r" in item:
-        raise CatalogueError(f"{table.name}: id {item!r:.80} holds a line break, and ids are kept one a line")
-    if "\0" in item:
-        raise CatalogueError(f"{table.name}: id {item!r:.80} holds a NUL, which databases do not take: leave it out")
-    try:
-        item.encode()
-    except UnicodeEncodeError as error:
-        raise CatalogueError(f"{table.name}: id {item!r:.80} cannot be written as UTF-8 ({error.reason})") from error

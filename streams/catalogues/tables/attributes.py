@@ -15,7 +15,15 @@ import msgspec
 import structlog
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.changes.change import BUILD_ANEW, MAX_ATTRIBUTES, RESERVED, Change, Value, checked
+from omdml.streams.catalogues.changes.change import (
+    BUILD_ANEW,
+    MAX_ATTRIBUTES,
+    RESERVED,
+    Change,
+    Value,
+    check_attributes,
+    checked,
+)
 from omdml.streams.catalogues.tables.table import Table, require_columns
 
 # A number as JSON writes it. An article number such as 007 stays a text.
@@ -59,6 +67,12 @@ class InputAttributes(NamedTuple):
     def kinds(self) -> dict[str, CellKind]:
         """What the cells of each column of CSV are, after :meth:`changes` was read."""
         return {name: kind for table, _ in self.columns for name, kind in getattr(table, "kinds", {}).items()}
+
+    def check(self) -> None:
+        """Raise CatalogueError if an item cannot have its attributes, before anything is built."""
+        for table, names in self.columns:
+            for item, attributes in table.attributes(names):
+                check_attributes(attributes, f"{table.name}: item {item!r:.80}")
 
     def changes(self) -> Iterator[Change]:
         """A change of each item: it has these attributes and no others. Raises CatalogueError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,11 @@ def _open_npy(text: str, ids: Sequence[str] | None) -> ArrayTable:
     """Open ``color=path/to.npy``, or ``color.npy``, whose name is the modality's."""
     modality, equals, path = text.partition("=")
     if not equals or not re.match(MODALITY_NAME, modality):
+        if not re.match(MODALITY_NAME, Path(text).stem):
+            raise CatalogueError(
+                f"{text}: it holds the vectors of a modality, but its name holds other signs than letters, digits and "
+                f"_ . - (100 at most): say what the modality is called, as in image={shlex.quote(path or text)}"
+            )
         modality, path = Path(text).stem, text
     with opened(path) as file:
         check_header(path, modality, file)

@@ -23,7 +23,7 @@ from tests.support.worlds import triplets
 RATE = 400
 TICK_S, REST_S, SETTLE_S, FLUSH_S = 0.02, 60.0, 1.0, 30.0
 # A sink says so of events that it gave up, as Kafka was away for too long. Until it is asked, it writes no other.
-GIVEN_UP = "were not written"
+GIVEN_UP = "could not be written"
 # One turn in so many is a careless sender's.
 CARELESS_EVERY = 8
 # After so many events of all models, the same are sent again: an event that is sent twice is two events.

@@ -148,7 +148,7 @@ def test_an_outage_fills_the_buffer_and_flush_names_the_first_event_that_failed(
 
     with pytest.raises(SourceError, match="buffer of 10000 bytes is full"):
         send_until_full()
-    with pytest.raises(SourceError, match=r"events for topic .* were not written\. The first: 6 bytes with key 'shop'"):
+    with pytest.raises(SourceError, match=r"for topic .* could not be written\. The first: 6 bytes with key 'shop'"):
         sink.flush()
 
     # If the broker is back, I expect the sink to go on.
@@ -173,7 +173,7 @@ def test_a_flush_that_runs_out_of_time_says_how_many_events_wait(
     sink = open_sink(new_topic())
     kafka.pause()
     sink.send(b"event", "shop")
-    with pytest.raises(SourceError, match=r"1 events .* are not acknowledged"):
+    with pytest.raises(SourceError, match=r"No acknowledgement of 1 event for"):
         sink.flush(timeout_s=0.1)
     kafka.resume()
     sink.flush()
@@ -189,7 +189,7 @@ def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
     kafka.pause()
     for _ in range(5):
         sink.send(b"during", "shop")
-    with pytest.raises(SourceError, match="were not written"):
+    with pytest.raises(SourceError, match="could not be written"):
         sink.flush()
 
     # If it goes on, I expect what is sent then to arrive, by the same sink.

@@ -99,7 +99,7 @@ def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_
     assert "stop the worker" in refused.output
     place.worker.stop()
     printed = " ".join(place.omdml("forget", "shop", "--user", "ben", "--yes").split())
-    assert "20 events were left out" in printed
+    assert "Left out: 20 events" in printed
     wait_for(lambda: place.served() == 40, "version 40 to be live", 60, place.node)
     remaining = [row for n, row in enumerate(rows) if n % 3]
     assert place.store.peek("shop").state == learned(place, np.array(remaining))

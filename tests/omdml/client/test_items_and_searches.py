@@ -46,6 +46,20 @@ def test_an_item_that_is_put_is_answered_and_one_that_is_deleted_is_not(client):
         client.search("new")
 
 
+def test_an_item_and_a_list_of_items_come_with_their_attributes(client):
+    client.put_item("i3", attributes={"price": 3, "brand": "acme"})
+    assert client.item("i3").attributes == {"price": 3, "brand": "acme"}
+    assert client.item("i3", fields=["price"]).attributes == {"price": 3}
+    assert client.item("i4").attributes == {}
+    assert client.item("none") is None
+    listed = client.items(offset=2, limit=2, fields=["brand"])
+    assert [(item.id, item.attributes) for item in listed.items] == [("i2", {}), ("i3", {"brand": "acme"})]
+    assert (listed.attributes, listed.position) == (["price", "brand"], 1)
+    assert [item.id for item in client.items("i17", limit=1).items] == ["i17"]
+    with pytest.raises(BadRequest, match="no attribute 'prise'"):
+        client.items(fields=["prise"])
+
+
 def test_garbage_collection_does_not_look_through_the_items_of_an_answer(client):
     assert not any(gc.is_tracked(item) for item in client.search("i1", k=50).items)
 

@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
@@ -99,9 +100,70 @@ def test_a_row_without_words_is_filled_too_but_one_item_must_be_whole(tmp_path):
     catalogue = build_catalogue(tmp_path / "c", [write_table(tmp_path / "t.csv", rows)], sources=sources)
     assert np.isfinite(catalogue.features[TEXT]).all()
     strangers = write_table(tmp_path / "s.csv", [["a", "red"], ["b", "blue"]])
-    with pytest.raises(CatalogueError, match="none of the 0 pictures could be described"):
+    with pytest.raises(CatalogueError, match=r"no picture is named by the id of an item: .*, the first item 'a'"):
         build_catalogue(tmp_path / "d", [strangers], sources=sources)
     assert not (tmp_path / "d").exists()
+
+
+def bad_ids():
+    """Rows of which one cannot be an item, and what the error says."""
+    good = [[product.id, product.description] for product in PRODUCTS]
+    return [
+        ([*good, good[3]], r"t\.csv: id 'product-0003' is there twice, in rows 4 and 25"),
+        ([*good, ["", "red"]], r"t\.csv: 1 of 25 rows has no id, the first is row 25"),
+        ([*good, ["q" * 513, "red"]], r"t\.csv: id 'qqq.* has 513 characters, expected 1 to 512"),
+        ([*good, ["a\0b", "red"]], r"t\.csv: id .* holds a NUL"),
+        ([], r"t\.csv: the input has no items"),
+    ]
+
+
+@pytest.mark.parametrize(("rows", "message"), bad_ids())
+def test_ids_of_a_table_are_checked_before_anything_is_described(tmp_path, rows, message):
+    _, sources = write_shop(tmp_path)
+    table = write_table(tmp_path / "t.csv", rows)
+    for wanted in (sources, Sources(None, [TEXT]), Sources(sources.pictures)):
+        with pytest.raises(CatalogueError, match=message):
+            build_catalogue(tmp_path / "c", [table], sources=wanted)
+    assert not (tmp_path / "c").exists()
+
+
+def test_ids_of_further_tables_are_checked_and_may_be_fewer(tmp_path):
+    good = [[product.id, product.description] for product in PRODUCTS]
+    first = tmp_path / "first.csv"
+    first.write_text("\n".join(["id,price", *(f"{item},5" for item, _ in good)]) + "\n")
+    for rows, message in (
+        ([*good, good[3]], r"t\.csv: id 'product-0003' is there twice"),
+        ([*good, ["", "red"]], r"t\.csv: 1 of 25 rows has no id"),
+        ([*good, ["stranger", "red"]], r"an id that is missing in .*first\.csv, the first is 'stranger'"),
+    ):
+        table = write_table(tmp_path / "t.csv", rows)
+        with pytest.raises(CatalogueError, match=message):
+            build_at(str(tmp_path / "c"), [first, table], sources=Sources(None, [TEXT]))
+    assert not (tmp_path / "c").exists()
+    table = write_table(tmp_path / "t.csv", good[2:])
+    with capture_logs() as logged:
+        built = build_at(str(tmp_path / "c"), [first, table], sources=Sources(None, [TEXT]))
+    assert len(built.ids) == COUNT
+    (warning,) = [entry for entry in logged if entry["event"] == "modality_filled_in"]
+    assert (warning["modality"], warning["items"], warning["of"], warning["first"]) == (TEXT, 2, COUNT, good[0][0])
+
+
+def test_attributes_that_nobody_can_have_leave_no_catalogue_behind(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["id,v.0,brand", "a,1,acme", "b,2,ze\0ta"]) + "\n")
+    with pytest.raises(CatalogueError, match=r"t\.csv: item 'b': 'brand' holds a NUL"):
+        build_at(str(tmp_path / "c"), [table])
+    assert not (tmp_path / "c").exists()
+
+
+def test_pictures_whose_names_cannot_be_ids_are_left_out(tmp_path):
+    _, sources = write_shop(tmp_path)
+    (sources.pictures / "a\nb.png").write_bytes(drawn()[0][1])
+    with open(os.fsencode(sources.pictures) + b"/\xff.png", "wb") as file:
+        file.write(drawn()[0][1])
+    assert len(build_catalogue(tmp_path / "c", [], sources=Sources(sources.pictures)).ids) == COUNT
+    reasons = [entry.reason for entry in read_left_out(tmp_path / "c")]
+    assert ["line break" in reasons[0], "UTF-8" in reasons[1]] == [True, True]
 
 
 @pytest.mark.parametrize("mapped", [False, True])

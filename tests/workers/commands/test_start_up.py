@@ -160,7 +160,7 @@ def test_every_command_reports_a_mistake_without_slow_imports(omdml, tmp_path):
 def test_a_mistyped_command_is_reported_without_slow_imports(omdml, tmp_path):
     code, output, imported = omdml(tmp_path, "wroker")
     assert [code, imported] == [2, []]
-    assert "did you mean 'worker'?" in output
+    assert "did you mean 'omdml worker'?" in output
 
 
 def test_a_router_and_commands_about_logs_load_nothing_of_learners():

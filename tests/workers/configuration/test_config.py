@@ -223,3 +223,23 @@ def test_groups_of_coordinates_can_be_configured():
 
 def test_the_configuration_knows_the_name_of_every_learner():
     assert sorted(LEARNER_NAMES) == sorted(LEARNERS)
+
+
+def test_all_mistakes_of_one_model_are_told_at_once():
+    catalogues = {"items": {"path": "items/"}}
+    several = {"expand": 1000, "rnak": 3, "rank": 0, "max_models": 3, "catalogue": "itms", "parent": "nobody"}
+    places = ["catalogue is 'itms'", "expand is 1000", "max_models", "no option 'rnak'", "parent is 'nobody'"]
+    for options, expected in (
+        ({**several, "learner": "dcaa"}, ["learner is 'dcaa'", *places]),
+        ({**several, "parent": 3}, [*places[:4], "rank=0", "parent is 3"]),
+        ({**several, "parts": True, "memory": 5}, [*places, "rank=0", "parts: what the parent", "with memory = 5"]),
+        ({"index": "approximate", "candidates": "lancedb:x", "learner": "oasis"}, ["needs all items", "no vectors"]),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            load(None, {}, {"catalogues": catalogues, "models": {"shop": options}}, thorough=True)
+        told = caught.value.mistakes
+        assert len(told) == len(expected), told
+        assert all(any(place in mistake for mistake in told) for place in expected), told
+    with pytest.raises(ConfigurationError) as caught:
+        load(None, {}, {"models": {"shop": {"learner": "dcaa", "expand": -1}}}, thorough=True)
+    assert len(caught.value.mistakes) == 3

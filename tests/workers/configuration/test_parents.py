@@ -55,7 +55,7 @@ def test_a_parent_does_not_change_what_a_model_that_began_learns_with():
             {"main": {"rank": 64}, "shop": {"parent": "main", "seed": 3}},
             r"different parameters \(rank 64 and 512, seed 0 and 3\), expected the same ones; only memory may differ",
         ),
-        ({"main": {}, "shop": {"parent": 5}}, "parent: expected text, got a whole number"),
+        ({"main": {}, "shop": {"parent": 5}}, "parent is 5, expected the name of a model"),
     ],
 )
 def test_a_parent_that_no_model_can_begin_from_is_refused(models, expected):

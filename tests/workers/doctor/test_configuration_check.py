@@ -147,6 +147,7 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
         "guard.tolerance is 9", "guard.moved is 0", "log.group is ''", "node.bind is 'nonsense'",
         "node.hosts holds '*'", "node.hosts holds 'a b'", "models.shop.catalogue is 'itmes'",
         "models.shop.index is 'fast'", "models.shop: no option 'rnak'", "models.other.learner is 'lomdm'",
+        "models.other.catalogue is not set",
         "models.third: eta=-1", "models.third: rank=0", "models.fourth.parent is 'nowhere'",
         "experiments.old.share is 4", "models.user-*.max_models: expected a whole number, got text",
         "node.token_file 'nofile': cannot be read", "environment OMDML_STORE_URL: did you mean OMDML_STORE__URL",

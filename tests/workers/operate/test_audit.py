@@ -141,7 +141,7 @@ def test_what_came_before_a_reset_is_a_limit(world):
     result, report = audited(world)
     assert (result.models["shop"].tally.learned, result.models["shop"].before) == (5, 39)
     assert report.wrong == {}
-    assert "39 events of 'shop' are before the place at which counting began" in report.limits[0]
+    assert "39 events are before the place at which counting of 'shop' began" in report.limits[0]
 
 
 def test_a_deleted_model_is_a_limit(world):
@@ -168,7 +168,7 @@ def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
     world.store.move_mark(world.log.partitions[0], None, 10)
     stop(world.worker())
     (limit,) = audited(world)[1].limits
-    assert "10 events of 'shop' are before the first one that was learned" in limit
+    assert "10 events are before the first one that 'shop' learned" in limit
     assert "they were lost" in limit
 
 

@@ -97,7 +97,7 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
-    with pytest.raises(StoreError, match="5 events of model 'shop' are on other partitions than its home"):
+    with pytest.raises(StoreError, match="5 events are on other partitions than the home of model 'shop'"):
         fit.check_whole(model, world.store)
 
 

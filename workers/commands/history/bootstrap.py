@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.workers.commands.options import accept_gap, from_file, say
+from omdml.workers.configuration.wording import amount
 
 if TYPE_CHECKING:
     from omdml.workers.configuration import config
@@ -79,8 +80,8 @@ def _bootstrap(
     learned = history.learned(job, spec, files, sum_up_with, accept_gap, not in_files)
     with closing(open_letters(log)) as letters:
         withheld = history.adopt(learned.model, store, placement, letters, process.platform(), replace)
-    refused = f"; {len(learned.model.refused):,} events became dead letters" if learned.model.refused else ""
-    state = f"version {learned.model.learner.version:,}, from {learned.records:,} records{refused}"
+    refused = f"; {amount(len(learned.model.refused), 'event')} became dead letters" if learned.model.refused else ""
+    state = f"version {learned.model.learner.version:,}, from {amount(learned.records, 'record')}{refused}"
     say(f"{model}: {state}; a worker goes on from offset {learned.model.next}")
     if withheld:
         say(f"{model}: nodes do not get this version, because the guard withholds it: {withheld}", err=True)

@@ -8,7 +8,7 @@ import click
 
 from omdml.workers.commands.nodes.searches import connected, encoded
 from omdml.workers.commands.options import NEAR, from_file, near_url, print_table, say
-from omdml.workers.configuration.wording import when
+from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,12 @@ def show(experiment: Experiment) -> None:
             ("neither", counts.ties, ""),
         ],
     )
-    failed = f", {counts.failed:,} more were answered by {first} alone" if counts.failed else ""
-    say(f"{counts.searches:,} searches interleaved since {when(counts.since)}{failed}")
+    failed = (
+        f", {counts.failed:,} more {'was' if counts.failed == 1 else 'were'} answered by {first} alone"
+        if counts.failed
+        else ""
+    )
+    say(f"{amount(counts.searches, 'search', 'searches')} interleaved since {when(counts.since)}{failed}")
     say(sentence(experiment))
 
 

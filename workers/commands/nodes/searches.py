@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.workers.commands.options import asking_node, print_table, say
+from omdml.workers.configuration.wording import amount
 
 if TYPE_CHECKING:
     from omdml.client import Client, Item, Moved
@@ -163,9 +164,11 @@ def compare(
         ["id", f"version {comparison.before.version}", f"version {comparison.after.version}", "moved"],
         map(moved, comparison.moved),
     )
-    count = len(comparison.moved)
-    say(f"{comparison.model}, like {comparison.id}: {count} items of either version's first {k} moved" if count else
-        f"{comparison.model}, like {comparison.id}: the first {k} are the same in both versions")  # fmt: skip
+    if comparison.moved:
+        what = f"{amount(len(comparison.moved), 'item')} of either version's first {k} moved"
+    else:
+        what = f"the first {k} are the same in both versions"
+    say(f"{comparison.model}, like {comparison.id}: {what}")
 
 
 def connected(node: str, token: str, model: str | None) -> Client:

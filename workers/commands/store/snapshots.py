@@ -13,7 +13,7 @@ import click
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError, StoreError
 from omdml.workers.commands.options import print_table, say, stored
-from omdml.workers.configuration.wording import when
+from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
@@ -166,7 +166,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
         return f"not known: {error}"
     if learned is None:
         return "not known: no event is held out yet"
-    return f"{learned} of {learned.events} events (plain distance: {plain}, the learner's start: {before})"
+    return f"{learned} of {amount(learned.events, 'event')} (plain distance: {plain}, the learner's start: {before})"
 
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:

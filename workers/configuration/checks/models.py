@@ -35,31 +35,30 @@ LEARNER_NAMES = (
 )
 
 
-def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
-    """The section of a model with its defaults written out; raises ConfigurationError."""
+def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thorough: bool = True) -> dict[str, Any]:
+    """The section of a model with its defaults written out; raises ConfigurationError with all of its mistakes.
+
+    Unless this is to be ``thorough``, learners are imported only if nothing is wrong that is found without them.
+    """
     if not name.strip():
         raise ConfigurationError(f"models.{name!r}: expected a section [models.NAME] with a name or a pattern in it")
-    check_name_of_model(name)
-    options = dict(as_table(entry, f"models.{name}"))
-    where = f"models.{name}"
-    if not catalogues:
-        raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
+    where, mistakes = f"models.{name}", Mistakes()
+    with mistakes.noted():
+        check_name_of_model(name)
+    options = dict(as_table(entry, where))
     learner = options.pop("learner", DEFAULT_LEARNER)
-    if not isinstance(learner, str) or learner not in LEARNER_NAMES:
-        # What the other options may be depends on it.
-        raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
+    known = isinstance(learner, str) and learner in LEARNER_NAMES
+    if not known:
+        mistakes.note(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
+    catalogue = _checked_catalogue(options, catalogues, where, mistakes)
+    if not thorough:
+        mistakes.report()
     from omdml.learners import LEARNERS
 
-    mistakes = Mistakes()
-    if len(catalogues) > 1 and "catalogue" not in options:
-        mistakes.note(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
-    catalogue = options.pop("catalogue", next(iter(catalogues)))
-    if not isinstance(catalogue, str) or catalogue not in catalogues:
-        mistakes.note(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
-    coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
+    coordinates = options.pop("coordinates", LEARNERS[learner].coordinates if known else COORDINATES[0])
     if coordinates not in COORDINATES:
         mistakes.note(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
-    if coordinates == "mapped":
+    if coordinates == "mapped" and known:
         options = {**LEARNERS[learner].on_mapped, **options}
     expand = options.pop("expand", 0)
     if type(expand) is not int or not 0 <= expand <= 100:
@@ -69,25 +68,45 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
         mistakes.note(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
     candidates = options.pop("candidates", "")
     with mistakes.noted():
-        check_candidates(name, candidates, learner, index)
+        check_candidates(name, candidates, learner if known else None, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
     parent = options.pop("parent", "")
+    if not isinstance(parent, str):
+        mistakes.note(f"{where}.parent is {parent!r}, expected the name of a model, in quotes")
+        parent = ""
     share = options.pop("max_share_a_user", 1.0)
     if type(share) not in (int, float) or not 0 < share <= 1:
         mistakes.note(f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)")
         share = 1.0
     parts = options.pop("parts", False)
-    with mistakes.noted():
-        check_parts(name, parts, learner, options, parent, share)
-    options = only_known(options, [*OF_ANY_LEARNER, *defaults(learner)], where, mistakes)
-    _check_parameters(LEARNERS[learner], options, where, mistakes)
+    check_parts(name, parts, learner if known else None, options, parent, share, mistakes)
+    # Without a learner, an option may be that of any.
+    own = defaults(learner) if known else [option for name in LEARNER_NAMES for option in defaults(name)]
+    options = only_known(options, [*OF_ANY_LEARNER, *dict.fromkeys(own)], where, mistakes)
+    if known:
+        _check_parameters(LEARNERS[learner], options, where, mistakes)
     mistakes.report()
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
     options_of_model["candidates"] = candidates
     return options_of_model if most is None else {**options_of_model, "max_models": most}
+
+
+def _checked_catalogue(
+    options: dict[str, Any], catalogues: Mapping[str, Any], where: str, mistakes: Mistakes
+) -> object:
+    """Take the option ``catalogue`` out of a model's options; without it, the only catalogue is meant."""
+    if not catalogues:
+        mistakes.note(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
+        return options.pop("catalogue", None)
+    if len(catalogues) > 1 and "catalogue" not in options:
+        mistakes.note(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
+    catalogue = options.pop("catalogue", next(iter(catalogues)))
+    if not isinstance(catalogue, str) or catalogue not in catalogues:
+        mistakes.note(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
+    return catalogue
 
 
 def _check_parameters(learner: type[Learner], options: Mapping[str, Any], where: str, mistakes: Mistakes) -> None:
@@ -106,26 +125,29 @@ def _check_parameters(learner: type[Learner], options: Mapping[str, Any], where:
             del options[name]
 
 
-def check_candidates(name: str, address: object, learner: str, index: object) -> None:
-    """Raise ConfigurationError if this model cannot have this option ``candidates``, saying why."""
+def check_candidates(name: str, address: object, learner: str | None, index: object) -> None:
+    """Raise ConfigurationError if this model cannot have this option ``candidates``, with each reason.
+
+    ``learner`` is None if it is not known.
+    """
     where = f"models.{name}.candidates"
     if not isinstance(address, str):
         raise ConfigurationError(f"{where} is {address!r}, expected an address, such as 'lancedb:FOLDER'")
-    why = ""
     if not address:
         return
+    reasons = []
     if is_pattern(name):
-        why = "an index holds one model, and a pattern covers many: give the model a section of its own"
-    elif index != "exact":
-        why = (
+        reasons.append("an index holds one model, and a pattern covers many: give the model a section of its own")
+    if index == "approximate":
+        reasons.append(
             "index = 'approximate' needs all items in the node, and candidates come from outside: remove one of the two"
         )
-    elif "tasks" in defaults(learner):
-        why = f"an index holds the items in the sense of one task, and {learner} has several: leave it out"
+    if learner and "tasks" in defaults(learner):
+        reasons.append(f"an index holds the items in the sense of one task, and {learner} has several: leave it out")
     elif learner in WITHOUT_VECTORS:
-        why = f"the metric of {learner} has no vectors of items that an index could hold: leave it out"
-    if why:
-        raise ConfigurationError(f"{where}: {why}")
+        reasons.append(f"the metric of {learner} has no vectors of items that an index could hold: leave it out")
+    if reasons:
+        raise ConfigurationError(*(f"{where}: {reason}" for reason in reasons))
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omdml.errors import ConfigurationError
@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 OWN = ("memory",)
 
 
-def check_parents(models: Mapping[str, ModelConfig], wrong: Container[str], mistakes: Mistakes) -> None:
+def check_parents(models: Mapping[str, ModelConfig], wrong: Mapping[str, Any], mistakes: Mistakes) -> None:
     """Note each parent that no model can begin from. Nothing is said about parents whose own sections are ``wrong``.
 
-    A parent has no parent itself. So nothing leads round in a circle, and what a model begins with has one source.
+    Of a model whose own section is wrong, nothing is known but the name of its parent. A parent has no parent itself.
+    So nothing leads round in a circle, and what a model begins with has one source.
     """
+    for name, section in wrong.items():
+        parent = section.get("parent") if isinstance(section, dict) else None
+        if isinstance(parent, str) and parent and parent not in models and parent not in wrong:
+            mistakes.note(_no_section(f"models.{name}.parent is {parent!r}", parent))
     for name, config in models.items():
         if config.parent and config.parent not in wrong:
             with mistakes.noted():
@@ -33,10 +38,7 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
     where = f"models.{name}.parent is {config.parent!r}"
     parent = models.get(config.parent)
     if parent is None:
-        raise ConfigurationError(
-            f"{where}, expected a model that has a section of its own and not only a pattern: add "
-            f"[models.{config.parent}]"
-        )
+        raise ConfigurationError(_no_section(where, config.parent))
     if is_pattern(config.parent):
         raise ConfigurationError(f"{where}, a pattern, expected the name of one model")
     if config.parent == name:
@@ -69,3 +71,7 @@ def _parameters(config: ModelConfig) -> dict[str, Any]:
 
     chosen = {**defaults(config.learner), **config.parameters}
     return {name: value for name, value in chosen.items() if name not in OWN}
+
+
+def _no_section(where: str, parent: str) -> str:
+    return f"{where}, expected a model that has a section of its own and not only a pattern: add [models.{parent}]"

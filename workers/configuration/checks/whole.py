@@ -53,9 +53,9 @@ def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False
     # If this is no table, every model would lack its catalogue.
     for name, entry in models.items() if isinstance(catalogues, dict) else ():
         with mistakes.noted():
-            right[name] = checked_model(name, entry, catalogues)
+            right[name] = checked_model(name, entry, catalogues, thorough)
     configuration = msgspec.structs.replace(sound, models=_converted({"models": right}, mistakes).models)
-    wrong = models.keys() - configuration.models.keys()
+    wrong = {name: entry for name, entry in models.items() if name not in configuration.models}
     check_parents(configuration.models, wrong, mistakes)
     asked = {
         model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)

@@ -55,6 +55,13 @@ class SearchAttributes:
         layers = self._layers(view)
         return list(layers.columns) if layers else []
 
+    def values(self, view: View, items: Sequence[str], fields: Sequence[str]) -> list[dict[str, Any]]:
+        """These attributes of each item, as far as it has them, or all if no field is named; raises SearchError."""
+        if fields:
+            return self._of(view).of(items, fields)
+        layers = self._layers(view)
+        return layers.of(items, layers.columns) if layers else [{} for _ in items]
+
     def labels(self, view: View, items: Sequence[str]) -> list[str | None] | None:
         """What these items are called; None if no item of the view has a label."""
         layers = self._layers(view)

@@ -74,7 +74,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     "OfVersion": {"version": "A version that the store still keeps; without it, the live one"},
     "Items": {
         "model": CATALOGUE_OF,
-        "id": "Only the item with this id",
+        "id": "Only the item with this id. It comes with all of its attributes, unless `fields` names some",
+        "fields": "Names of the attributes that `values` should have, with commas between them, as in `price,brand`",
         "find": "Only items whose id or label holds this text; capital letters make no difference",
         "offset": "How many of these items to skip",
         "limit": "How many of them to answer, 1 to 1,000",

@@ -214,7 +214,9 @@ def items(structs: Structs) -> dict[str, Any]:
     return {
         "/items": {
             "get": operation(
-                "Ids and labels of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
+                "Ids, labels and attributes of a model's items, in the catalogue's order",
+                ITEMS,
+                parameters=structs.query(Items),
             ),
             "post": operation(
                 "Put, change and delete items: one change on each line. Either all of them are made, or no change is. "

@@ -90,7 +90,7 @@ def _instead(request: Request, error: HTTPException) -> str:
     path, allowed = request.url.path, (error.headers or {}).get("Allow")
     if request.method == "GET" and path.startswith(ITEM) and path != ITEM:
         model = f"&model={quote(name)}" if (name := request.query_params.get("model")) else ""
-        return f"GET /items?id={quote(path.removeprefix(ITEM), safe='')}{model} says whether there is such an item"
+        return f"GET /items?id={quote(path.removeprefix(ITEM), safe='')}{model} answers this item with its attributes"
     return f"{f'it takes {allowed}; ' if allowed else ''}GET /schema says what there is"
 
 

@@ -166,6 +166,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str | None = None
     id: str | None = None
+    fields: str = ""
     find: str = ""
     offset: Annotated[int, msgspec.Meta(ge=0)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100

@@ -78,7 +78,12 @@ ITEMS = {
         "total": {"type": "integer", "description": "How many items fit `id` and `find`"},
         "position": {"type": "integer", "description": "How many of the catalogue's changes this node answers with"},
         "pictures": {"type": "boolean", "description": "Whether this node has pictures of the items"},
-        "attributes": {"type": "array", "items": TEXT, "description": "What `fields` of a search may name"},
+        "attributes": {"type": "array", "items": TEXT, "description": "What `fields` may name, also that of a search"},
+        "values": {
+            "type": "array",
+            "description": "If `id` or `fields` is given: the attributes of each item, as far as it has them, by name",
+            "items": {"type": "object"},
+        },
         "describes": {
             "type": "object",
             "description": "What a search may bring instead of an item: the names of its columns of text, whether it "

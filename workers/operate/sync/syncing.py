@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, CorruptError, OmdmlError, StoreError, StoreRefused
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused, IndexRows, VectorIndex
+from omdml.workers.configuration.wording import amount
 from omdml.workers.operate.export.source import LiveItems, Look
 from omdml.workers.operate.export.vectors import aligned, distances, matched, padded_to, spread, widened
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
@@ -261,6 +262,6 @@ def sentence(synced: Synced) -> str:
     if not synced.switched:
         what = "nothing moved far enough"
     else:
-        what = f"{synced.written:,} rows written, {synced.removed:,} removed"
-    shape = f"{indexed.items:,} items of {indexed.width} numbers"
+        what = f"{amount(synced.written, 'row')} written, {synced.removed:,} removed"
+    shape = f"{amount(indexed.items, 'item')} of {indexed.width} numbers"
     return f"version {indexed.version:,}, serial {indexed.serial}: {what}, {shape}"

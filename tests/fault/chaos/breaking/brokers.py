@@ -85,7 +85,7 @@ def two_copies_are_needed(service: Service, chance: Random) -> None:
     sink = KafkaSink(KafkaOptions(servers=cluster.servers), topic=probe, delivery_s=GIVE_UP_S)
     cluster.kill(down[1])
     sink.send(b"{}", key="shop")
-    with pytest.raises(SourceError, match=f"1 events for topic '{probe}' .* were not written"):
+    with pytest.raises(SourceError, match=f"1 event for topic '{probe}' .* could not be written"):
         sink.flush(6 * GIVE_UP_S)
     sink.close()
     assert all(worker.running for worker in service.workers)

@@ -54,6 +54,24 @@ def test_an_item_is_put_found_changed_and_deleted(client):
     assert (again["deleted"], again["unknown"], again["position"]) == (0, ["red shirt/1"], 3)
 
 
+def test_an_item_is_listed_with_its_attributes_and_a_list_with_its_fields(client):
+    for item, attributes in (("i3", {"price": 3, "brand": "acme"}), ("i4", {"price": 4})):
+        client.put(f"/items/{item}", json={"attributes": attributes})
+    assert client.get("/items", params={"id": "i3"}).json()["values"] == [{"price": 3, "brand": "acme"}]
+    assert client.get("/items", params={"id": "i3", "fields": "brand"}).json()["values"] == [{"brand": "acme"}]
+    assert client.get("/items", params={"id": "i5"}).json()["values"] == [{}]
+    assert client.get("/items", params={"id": "none"}).json()["values"] == []
+    several = client.get("/items", params={"offset": 3, "limit": 2, "fields": "price,brand"}).json()
+    assert several["values"] == [{"price": 3, "brand": "acme"}, {"price": 4}]
+    assert "values" not in client.get("/items").json()
+    refused(client.get("/items", params={"fields": "prise"}), 400, "unknown_field")
+
+
+def test_without_attributes_an_item_has_none_and_fields_are_refused(client):
+    assert client.get("/items", params={"id": "i3"}).json()["values"] == [{}]
+    refused(client.get("/items", params={"fields": "price"}), 400, "no_attributes")
+
+
 def test_a_batch_is_made_whole_and_listed(client):
     lines = [{"id": "new", "features": VECTORS}, {"id": "i3", "delete": True}, {"id": "i4", "attributes": {"price": 3}}]
     answer = client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))).json()
@@ -97,7 +115,7 @@ def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, m
 
 def test_getting_an_item_by_its_path_names_the_request_that_does(client):
     for path, query in (("i1", "id=i1"), ("a%20b?model=shop", "id=a%20b&model=shop")):
-        assert f"GET /items?{query} says whether there is such an item" in refused(
+        assert f"GET /items?{query} answers this item with its attributes" in refused(
             client.get(f"/items/{path}"), 405, "method_not_allowed"
         )
     assert client.get("/items?id=i1").json()["items"] == ["i1"]

@@ -122,6 +122,7 @@ class Watch:
                 for name, label in zip(names, called, strict=True)
                 if wanted in name.casefold() or (label and wanted in label.casefold())
             ]
+        fields = asked.fields.split(",") if asked.fields else []
         ids = list(names[asked.offset : asked.offset + asked.limit])
         labels = attributes.labels(view, ids)
         thumbnails = self._thumbnails.places(view.catalogue, ids)
@@ -134,6 +135,7 @@ class Watch:
             "attributes": attributes.names(view),
             "describes": describes(view.catalogue),
             **({} if labels is None else {"labels": labels}),
+            **({"values": attributes.values(view, ids, fields)} if fields or asked.id is not None else {}),
             **thumbnails,
         }
 
