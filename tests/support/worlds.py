@@ -208,7 +208,7 @@ def stop(worker):
 def paced(worker, publish=0.02, save=1.0):
     """Set how often a worker publishes and saves; returns it."""
     worker.schedule.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
-    worker.schedule.published_at = worker.schedule.saved_at = 0.0
+    worker.schedule.due_at = worker.schedule.saved_at = 0.0
     return worker
 
 

@@ -35,8 +35,8 @@ class Schedule:
 
     Attributes
     ----------
-    published_at
-        When the last round of publishing began.
+    due_at
+        Clock time from which the next round of publishing may begin, if anything is to be published.
     saved_at
         When the last round of saving ended.
     """
@@ -47,7 +47,7 @@ class Schedule:
         self._services = services
         self._owned, self._partitions = owned, owned.partitions
         self._measures = measures
-        self.published_at = self.saved_at = float("-inf")
+        self.due_at = self.saved_at = float("-inf")
         # Clock time from which publishing again stays within its share of the time.
         self._publish_from = float("-inf")
         # Whether the last poll found nothing.
@@ -68,13 +68,13 @@ class Schedule:
             return STOP_S
         # A shorter wait could not tell that the log is empty. If it is, publishing need not rest: see publish_and_save.
         least = DRAINED_S if now < self._publish_from else 0.0
-        return min(STOP_S, max(least, self.published_at + self.config.publish_interval_s - now))
+        return min(STOP_S, max(least, self.due_at - now))
 
     def publish_and_save(self) -> None:
         """Publish and save, each if it is due."""
         now = self._services.clock()
         rested = self._drained or now >= self._publish_from
-        if rested and now - self.published_at >= self.config.publish_interval_s:
+        if rested and now >= self.due_at:
             self.publish(now)
         self.merging.turn(self._partitions)
         # Saving stops after half its interval, so that learning goes on. If there is nothing to learn, it goes on.
@@ -85,9 +85,13 @@ class Schedule:
     def publish(self, now: float) -> None:
         """Publish for at most about one interval between publications. Each partition gets an equal share of it."""
         due = [partition for partition in self._partitions.values() if partition.models.unpublished]
+        # One round for each interval on average. If a round is late, the next one is not. If the distance from round to
+        # round had to be an interval, each delay would keep all later events waiting. So two rounds may follow each
+        # other at once.
+        next_due_at = max(now, self.due_at + self.config.publish_interval_s)
         for turn, partition in enumerate(due, start=1):
             partition.models.publish(now + turn * self.config.publish_interval_s / len(due))
-            self.published_at = now
+            self.due_at = next_due_at
         end = self._services.clock()
         self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 

@@ -42,9 +42,9 @@ class LearnerWorker:
     services
         What partitions work with.
     config
-        How often to publish and to save. A version goes live within ``publish_interval_s``, and at once if no events
-        wait. While events wait, at most three quarters of the time are spent on publishing. While every poll brings as
-        many records as it may, it is at most a twentieth.
+        How often to publish and to save. There is a round of publishing for each ``publish_interval_s`` on average, and
+        one at once if no events wait. While events wait, at most three quarters of the time are spent on publishing.
+        While every poll brings as many records as it may, it is at most a twentieth.
     hand_over_s
         Seconds that saving may take if partitions go to another worker, which does not wait for ever.
     """

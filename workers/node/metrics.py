@@ -28,8 +28,8 @@ from omdml.workers.telemetry.single_models import SingleModels
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0
-# The freshness of this many swaps a model is kept.
-REMEMBERED = 1000
+# The freshness of this many swaps a model is kept: more than a new model has in its first half minute.
+REMEMBERED = 2000
 # One publication counts in histograms for at most this many events.
 WEIGHT = 1000
 REFUSED = ("corrupt", "format", "catalogue", "store", "other")
