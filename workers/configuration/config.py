@@ -136,7 +136,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     checkpoints ``save_mb_s`` of the store's bandwidth; megabytes are of 1,000,000 bytes.
     """
 
-    publish_interval_s: float = 0.02
+    publish_interval_s: float = 0.016
     checkpoint_interval_s: float = 1.0
     max_poll_records: int = 4000
     memory_mb: float = 1000.0

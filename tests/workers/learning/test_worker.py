@@ -218,6 +218,18 @@ def test_events_after_a_late_publication_need_not_wait_for_an_interval(tmp_path)
         assert not any(partition.models.unpublished for partition in worker.partitions.values())
 
 
+def test_clicks_every_20_ms_go_live_at_once_even_if_a_poll_splits_them(tmp_path):
+    world, now = World(tmp_path), [0.0]
+    services = replace(world.worker().services, clock=lambda: now[0])
+    worker = LearnerWorker(services, WorkerConfig(checkpoint_interval_s=1e9))
+    # Clicks come every 20 ms, and two polls bring only a part of them.
+    polls = sorted([*(turn / 50 for turn in range(20)), 0.104, 0.204])
+    for now[0], event in zip(polls, events(len(polls)), strict=True):
+        world.send(event)
+        worker.step()
+        assert not any(partition.models.unpublished for partition in worker.partitions.values())
+
+
 class Slow:
     """A store that takes 0.1 s, by a clock that the test moves, to publish anything."""
 
