@@ -88,7 +88,7 @@ class Schedule:
         # One round for each interval on average. If a round is late, the next one is not. If the distance from round to
         # round had to be an interval, each delay would keep all later events waiting. So two rounds may follow each
         # other at once.
-        next_due_at = max(now, self.due_at + self.config.publish_interval_s)
+        next_due_at = max(now, min(now, self.due_at) + self.config.publish_interval_s)
         for turn, partition in enumerate(due, start=1):
             partition.models.publish(now + turn * self.config.publish_interval_s / len(due))
             self.due_at = next_due_at
