@@ -76,6 +76,8 @@ def _up(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         for name in dict.fromkeys(chosen):
             port = getattr(options, f"{name}_port") or _usual_port(name)
+            # On a busy machine Kafka takes a minute. Standard output has only what is there already.
+            print(f"starting {name} ...", file=sys.stderr, flush=True)
             server = stack.enter_context(KINDS[name](port))
             print(f"{name:<9}{getattr(server, 'url', server.address)}", flush=True)
             if port is None:

@@ -32,6 +32,7 @@ find_python() {
 make_venv() {
     local python wheel
     python=$(find_python)
+    say "making $1 with $("$python" -V), some seconds ..."
     rm -rf "$1"
     mkdir "$1"
     touch "$1/.unfinished"
@@ -43,7 +44,6 @@ make_venv() {
         "$python" -m venv --without-pip "$1"
         "$1/bin/python" "$wheel/pip" install --quiet --no-index --disable-pip-version-check "$wheel"
     fi
-    say "made $1 with $("$python" -V)"
 }
 
 install() {

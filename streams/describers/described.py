@@ -89,9 +89,8 @@ def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> li
         holders = [path for path, columns in tables.items() if name in columns]
         if len(holders) != 1:
             shown = ", ".join(f"{path} ({', '.join(columns[:20])})" for path, columns in tables.items()) or "no table"
-            raise CatalogueError(
-                f"--text {name}: {len(holders)} tables have this column, expected one; the inputs are {shown}"
-            )
+            count = "no table has" if not holders else f"{len(holders)} tables have"
+            raise CatalogueError(f"--text {name}: {count} this column, expected one; the inputs are {shown}")
         present.append(TextColumn(holders[0], id_column, name))
     return present
 

@@ -116,11 +116,13 @@ def published(
         fit.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
         fit.publish(model, store, letters, process.platform(), options.replace, since)
-    summary = f"{model.name}: version {model.learner.version:,} is live; a worker goes on from offset {model.next}"
+    summary = f"{model.name}: version {model.learner.version:,} is live; start the workers: one goes on from offset"
+    summary += f" {model.next}"
     if options.left_out == NOTHING:
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
-    return f"{summary}. Left out: {amount(model.passed_over, 'event')}; sha256 of what was learned: {digest}"
+    left_out = f"{amount(model.passed_over, 'event')}, which the log still holds"
+    return f"{summary}. Left out: {left_out}; sha256 of what was learned: {digest}"
 
 
 def replay_parts(configuration: Configuration, name: str, spec: Spec, options: ReplayOptions, console: Console) -> None:

@@ -131,7 +131,10 @@ def csv_lines(path: Path) -> Iterator[list[str]]:
         for line in reader:
             width = width or len(line)
             if line and len(line) != width:
-                raise CatalogueError(f"{path}: line {reader.line_num} has {len(line)} fields, the header has {width}")
+                raise CatalogueError(
+                    f"{path}: line {reader.line_num} has {len(line)} fields, the header has {width}: "
+                    f'put a text that has a comma in double quotes ("mugs, red")'
+                )
             if line:
                 yield line
     except (csv.Error, UnicodeDecodeError) as error:

@@ -165,6 +165,7 @@ def test_the_command_runs_services_until_it_is_told_to_end(end: signal.Signals) 
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     assert command.stdout is not None
@@ -176,7 +177,8 @@ def test_the_command_runs_services_until_it_is_told_to_end(end: signal.Signals) 
         assert command.poll() is None
 
     command.send_signal(end)
-    command.communicate(timeout=WAIT_S)
+    _, progress = command.communicate(timeout=WAIT_S)
 
+    assert "starting valkey ..." in progress
     assert command.returncode == 0
     assert not alive(server)

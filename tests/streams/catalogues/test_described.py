@@ -267,7 +267,7 @@ def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
 def test_sources_that_do_not_go_together_are_refused(tmp_path):
     table, sources = write_shop(tmp_path)
     for wanted, inputs, message in (
-        (Sources(None, ["title"]), [table], "--text title: 0 tables have this column"),
+        (Sources(None, ["title"]), [table], "--text title: no table has this column, expected one"),
         (Sources(None, [TEXT, TEXT]), [table], "--text description is given twice"),
         (Sources(None, [TEXT], tmp_path / "m.onnx"), [table], "--onnx describes pictures"),
         (Sources(tmp_path / "nowhere"), [], "no such folder"),

@@ -197,7 +197,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ("sku,kind,v.0\na,cup,1\n", "it has sku, kind, v.0: name the .*--id-column sku$"),
         ("7,5.9256e-01,-1\n8,2e3,0\n", r"line looks like numbers \(7, 5\.9256e-01, -1\): .* header line"),
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
-        ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
+        ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2: put a text that has a comma in double quotes"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),
         ("id,v.0,v.2\na,1,2\n", "has 2 columns, but none with number 1: number them without a gap"),
         ("id,v.0,v_0\na,1,2\n", "'v.0' and 'v_0' are the same number"),
