@@ -192,7 +192,7 @@ def test_records_wait_while_nobody_can_tell_whether_the_topic_is_a_new_one(
     reader.read_until(lambda: reader.owned == {0})
     with monkeypatch.context() as unsure:
         unsure.setattr(reader.source._consumer._cluster, "topic_id", lambda _: "another")
-        unsure.setattr(reader.source, "_ask_cluster", lambda: False)
+        unsure.setattr(reader.source, "_ask_cluster", lambda **_: False)
         write(kafka, topic, numbered(5))
         for _ in range(10):
             reader.read()
