@@ -75,7 +75,7 @@ def test_a_static_member_whose_name_was_taken_for_a_moment_takes_it_back(
     assert first.commit() is CommitResult.RECORDED
 
 
-def test_a_static_member_without_anything_to_commit_hears_that_its_name_was_taken(
+def test_a_static_member_without_commits_hears_that_its_name_was_taken(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic()

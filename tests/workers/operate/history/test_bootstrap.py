@@ -57,7 +57,7 @@ def same_bytes(history, engine, chunks):
     return shared.model.checkpoint("test").to_bytes() == alone.model.checkpoint("test").to_bytes()
 
 
-def test_a_process_with_another_format_of_states_than_the_driver_sums_up_nothing(tmp_path):
+def test_a_process_with_another_format_of_states_sums_up_nothing(tmp_path):
     history = History(tmp_path)
     history.tell(50)
     older = (HERE / "learner-state-4" / "dca-sums-of-items.safetensors").read_bytes()
