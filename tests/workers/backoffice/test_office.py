@@ -63,6 +63,8 @@ def test_a_job_that_takes_too_long_is_ended(desk, monkeypatch):
     letters(desk)
     monkeypatch.setattr(office, "TIMEOUT_S", 0.0)
     process = desk._process
+    # It must not answer, even if this process gets no time to look.
+    process.send_signal(signal.SIGSTOP)
     with pytest.raises(JobError, match="took longer than 0 s: use the command line") as caught:
         desk("health")
     assert caught.value.reason == "timeout"

@@ -177,7 +177,7 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
         ({"ids": ["i0"], "k": 0}, "bad_k", "1 to 10000"),
         ({"ids": ["i0"], "k": 10001}, "bad_k", "1 to 10000"),
         ({"ids": []}, "invalid", "expected 1 to 1000"),
-        ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has none"),
+        ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has no tasks"),
         ({}, "invalid", "or both"),
         ({"features": {}}, "missing_modality", "noise"),
         ({"features": {"shape": [0.0] * 9, "noise": [0.0] * 4}}, "dimension", "noise"),

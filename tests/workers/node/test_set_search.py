@@ -180,7 +180,7 @@ def test_new_versions_and_added_sets_go_live(tmp_path):
         ({"ids": ["f3"], "by": "magic"}, "invalid", "expected vector, aggregate or elements"),
         ({"ids": ["f3"], "rerank": 0}, "invalid", "rerank is 0"),
         ({"ids": ["f3"], "by": "elements", "rerank": 5}, "invalid", "rerank is 5"),
-        ({"ids": ["f3"], "task": "taste"}, "unknown_task", "has none"),
+        ({"ids": ["f3"], "task": "taste"}, "unknown_task", "has no tasks"),
     ],
 )
 def test_a_query_that_makes_no_sense_is_refused(node, asked, reason, message):

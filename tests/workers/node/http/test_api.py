@@ -76,7 +76,7 @@ def test_one_item_several_items_and_vectors_can_be_posted(client):
         ),
         ("id=i1&id=i2", 400, "invalid", "given twice"),
         ("k=3", 400, "invalid", "query: it has no field 'id', which is needed: add it"),
-        ("id=i1&task=taste", 400, "unknown_task", "has none"),
+        ("id=i1&task=taste", 400, "unknown_task", "has no tasks"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused_saying_why(standing_client, query, status, error, message):
