@@ -180,9 +180,9 @@ def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None,
     """
     if isinstance(inputs, Mapping):
         return InputAttributes([])
-    found = attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
-    found.check()
-    return found
+    attributes = attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
+    attributes.check()
+    return attributes
 
 
 def _with_attributes(

@@ -8,7 +8,7 @@ from deploy.local import KafkaServer
 from omdml.errors import SourceRefused
 from omdml.streams.kafka.reading import client_health
 from omdml.streams.protocols.log import CommitResult
-from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, Reader, numbered, write
 from tests.support.waiting import until
 
 
@@ -58,14 +58,19 @@ def test_twins_on_slow_machines_do_not_take_the_name_from_each_other_for_ever(
     assert second.commit() is CommitResult.RECORDED
 
 
+def twins(open_reader: Open, topic: str) -> tuple[Reader, Reader]:
+    """A member that owns the topic's partition, and another process that takes its name."""
+    first = open_reader(topic, group_instance_id="one")
+    first.read_until(lambda: first.owned == {0})
+    return first, open_reader(topic, group_instance_id="one")
+
+
 def test_a_static_member_whose_name_was_taken_for_a_moment_takes_it_back(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     # Given another member of the same name that came and is gone, as a broker may see one that was frozen
     topic = new_topic()
-    first = open_reader(topic, group_instance_id="one")
-    first.read_until(lambda: first.owned == {0})
-    second = open_reader(topic, group_instance_id="one")
+    first, second = twins(open_reader, topic)
     second.read_until(lambda: second.owned == {0})
     second.source._consumer.close()
     # When the first one learns of it, it joins again, and its commits count.
@@ -78,10 +83,7 @@ def test_a_static_member_whose_name_was_taken_for_a_moment_takes_it_back(
 def test_a_static_member_without_commits_hears_that_its_name_was_taken(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
-    topic = new_topic()
-    first = open_reader(topic, group_instance_id="one")
-    first.read_until(lambda: first.owned == {0})
-    second = open_reader(topic, group_instance_id="one")
+    first, second = twins(open_reader, new_topic())
     # Each takes the name back once, because a heartbeat is refused.
     with pytest.raises(SourceRefused, match="another process took the place of member 'one'"):
         until(lambda: [reader.read() for reader in (first, second)] and False)

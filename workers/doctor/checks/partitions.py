@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from omdml.streams.placement import Placement
 from omdml.workers.configuration.config import KafkaLog
-from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.configuration.wording import amount, amount_is, span, when
 from omdml.workers.doctor.checks.durability import duration, set_topic
 from omdml.workers.doctor.checks.waiting_events import BEHIND_S
 from omdml.workers.doctor.findings import Remark, error, warning
@@ -136,7 +136,7 @@ def behind(owned: Sequence[PartitionReport], since: Mapping[int, float], now: fl
         return []
     oldest, lines = min(since[number] for number in late), list(late.values())
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
-    wait = f"{amount(waiting, 'event')} {'is' if waiting == 1 else 'are'} not learned or not saved yet"
+    wait = f"{amount_is(waiting, 'event')} not learned or not saved yet"
     return [warning(f"{numbered(lines)} of {', '.join(workers)}: {wait}, the oldest of {when(oldest)} "
                     f"({span(now - oldest)} ago). Run this again. If the number does not fall, read the worker's log: "
                     "a model waits (see checkpoints), the store or the dead letters refuse writes, or the process "

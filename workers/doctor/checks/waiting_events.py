@@ -16,7 +16,7 @@ from omdml.streams.files.tail import MAX_LINE_BYTES
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import MarkStore
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.configuration.wording import amount, amount_is, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
 
 # At most this many waiting events are counted.
@@ -79,8 +79,7 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
         return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}. Start "
                       "one: omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
     if oldest is None or now - oldest < BEHIND_S:
-        wait = f"{amount(min(count, MOST), 'event')} {'is' if count == 1 else 'are'} not yet saved"
-        return f"process {reader} reads {config.path}; {wait}"
+        return f"process {reader} reads {config.path}; {amount_is(min(count, MOST), 'event')} not yet saved"
     return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
                     "again. If the number does not fall, read the process's log: a model waits (see checkpoints), the "
                     "store refuses writes, or the process hangs")]  # fmt: skip

@@ -197,6 +197,13 @@ class LiveViews:
             self._embedding.discard(model)
             return None
 
+    def forget(self, model: str) -> None:
+        """Drop all that is known of a model."""
+        with self.changing:
+            self.views.pop(model, None)
+            self.steps.forget(model)
+            self._taken_back.pop(model, None)
+
     def _take_back(self, model: str, view: View) -> None:
         """Answer with the version before this one, whose metric cannot embed all items, although those that were tried.
 

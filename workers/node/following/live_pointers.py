@@ -81,8 +81,7 @@ class Refresher:
     def forget(self, model: str) -> None:
         """Drop a model's view, and free its memory."""
         with self._turn(model), self.live.changing:
-            self.live.views.pop(model, None)
-            self.live.steps.forget(model)
+            self.live.forget(model)
             self._confirmed.pop(model, None)
             self.refused.pop(model, None)
             self._behind.discard(model)
