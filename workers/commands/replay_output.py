@@ -116,8 +116,8 @@ def published(
         fit.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
         fit.publish(model, store, letters, process.platform(), options.replace, since)
-    summary = f"{model.name}: version {model.learner.version:,} is live. Workers go on from offset {model.next}: start "
-    summary += "them if they are stopped"
+    summary = f"{model.name}: version {model.learner.version:,} is live. If they are stopped, start the workers: they "
+    summary += f"go on from offset {model.next}"
     if options.left_out == NOTHING:
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
