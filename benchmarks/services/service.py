@@ -31,6 +31,7 @@ from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.demo.digits import load_digits
+from omdml.workers.node.metrics import STAGES as PASSED
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50
@@ -83,9 +84,13 @@ def main(console: Console) -> None:
         nine = SHAPES["nine modalities, 3,209 -> 50 each, lomdml"]
         console.print(Installation(folder / "sustained", kafka, valkey, nine).sustain())
         fresh = Table("model", "p50", "p99", title=f"Click-to-live at {FRESH_RATE} events/s, as the node measures it")
+        waited = Table("model", "versions", *PASSED, title="What clicks waited for on the way to answers, mean")
         for number, (name, shape) in enumerate(SHAPES.items()):
-            fresh.add_row(name, *Installation(folder / f"fresh-{number}", kafka, valkey, shape).freshen())
-        console.print(fresh)
+            figures, all_versions, slowest = Installation(folder / f"fresh-{number}", kafka, valkey, shape).freshen()
+            fresh.add_row(name, *figures)
+            waited.add_row(name, "all", *all_versions)
+            waited.add_row("", "the slowest fiftieth", *slowest)
+        console.print(fresh, waited)
 
 
 def drawn(dims: list[int]) -> tuple[dict[str, Array], Array]:
@@ -198,8 +203,8 @@ class Installation:
             producer.wait()
         return table
 
-    def freshen(self) -> list[str]:
-        """Click to live at a moderate rate, p50 and p99: event time to the node answering with it."""
+    def freshen(self) -> tuple[list[str], list[str], list[str]]:
+        """Click to live at a moderate rate: p50 and p99, then the stages of all versions, and of the slowest ones."""
         store = open_store(self.url)
         with running(self.folder, "worker") as worker, running(self.folder, "node"):
             self.await_events(store, 0, worker)
@@ -208,7 +213,17 @@ class Installation:
             self.await_events(store, FRESH_RATE * FRESH_S, worker)
             with urllib.request.urlopen("http://127.0.0.1:9466/models") as answer:
                 fresh = json.load(answer)["models"][0]["freshness"]
-        return [f"{fresh[name] * 1e3:.0f} ms" for name in ("p50_s", "p99_s")]
+            with urllib.request.urlopen(f"http://127.0.0.1:9466/models/{self.model}/steps") as answer:
+                passed = [step["stages"] for step in json.load(answer)["steps"] if step["stages"]]
+        passed.sort(key=lambda stages: sum(stages.values()))
+        slowest = passed[-math.ceil(len(passed) / 50) :]
+        figures = [f"{fresh[name] * 1e3:.0f} ms" for name in ("p50_s", "p99_s")]
+        return figures, mean_of_each(passed), mean_of_each(slowest)
+
+
+def mean_of_each(passed: list[dict[str, float]]) -> list[str]:
+    """The mean time of each stage of versions on their way to answers."""
+    return [f"{1e3 * sum(stages[name] for stages in passed) / len(passed):.1f} ms" for name in PASSED]
 
 
 def stages() -> dict[str, float]:
