@@ -68,8 +68,8 @@ bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good (
 	$(BIN)/python -m $(MODULE_$@) $(ONLY)
 
 # The whole takes hours, most of them for clicks and quality. What these two have computed is kept, so an interrupted run goes on.
-evidence: .venv/.dev .venv/.kernels ## measures the figures of the documents again and fails if the text disagrees (ONLY="sizing speed": a part)
-	$(BIN)/python -m benchmarks.evidence $(ONLY)
+evidence: .venv/.dev .venv/.kernels ## measures the figures of the documents again and fails if the text disagrees (ONLY="sizing speed": a part; ALL=1: also what takes long)
+	$(BIN)/python -m benchmarks.evidence $(if $(ALL),--all) $(ONLY)
 
 soak: .venv/.dev .venv/.kernels ## 200 models under mixed faults for SOAK_S=1800 seconds: memory, files, threads; table and plot in build/
 	$(BIN)/python -m tests.fault.soak

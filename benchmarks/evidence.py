@@ -1,4 +1,4 @@
-"""``python -m benchmarks.evidence [--recorded] [NAME ...]``: measure the figures in the documents again, and compare.
+"""``python -m benchmarks.evidence [--recorded] [--all] [NAME ...]``: measure the figures in the documents again, and compare.
 
 The files in ``claims/``, one a document, say which benchmark each figure comes from, and how far the two may be apart.
 """
@@ -27,6 +27,8 @@ CLAIMS = Path(__file__).with_name("claims")
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+"
 # What measures figures, but is no benchmark of this folder.
 COMMANDS = {"attacks": "tests.fault.attacks", "chaos": "tests.fault.chaos"}
+# What takes many minutes more and seldom changes: it is measured only with --all, or if it is named.
+LONG: tuple[str, ...] = ()
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,7 +174,8 @@ def main(arguments: list[str]) -> int:
     """Measure and compare; answers the exit code: 1 if a figure disagrees or could not be checked."""
     claims = load()
     parser = argparse.ArgumentParser(prog="benchmarks.evidence", description="Hold the documents' figures to account.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(claims)}; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(claims)}")
+    parser.add_argument("--all", action="store_true", help=f"without names: also {', '.join(LONG)}, which take long")
     parser.add_argument("--recorded", action="store_true", help="measure nothing, take what the last runs printed")
     options = parser.parse_args(arguments)
     for name in options.names:
@@ -181,7 +184,7 @@ def main(arguments: list[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 180)
     table = Table("document", "figure", "benchmark", "text", "measured", "ratio", "band", "verdict")
     checked, wrong, took_s, problems = 0, 0, 0.0, []
-    for name in options.names or claims:
+    for name in options.names or [name for name in claims if options.all or name not in LONG]:
         # The printout of an earlier run must not stand for one that failed.
         printout = read(name) if options.recorded or run(name) else None
         if printout is None:

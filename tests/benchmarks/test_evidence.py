@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.table import Table
 
@@ -20,6 +22,21 @@ def test_each_claim_is_in_its_document_and_names_a_benchmark(name, claim):
     assert name in BENCHMARKS or name in evidence.COMMANDS
     wanted = claim.line.count("{}") if claim.line else len(claim.figures)
     assert len(stated(claim)) == wanted > 0
+
+
+def test_what_promises_say_of_papers_stands_in_the_papers_page():
+    promises = (evidence.ROOT / "docs" / "promises.md").read_text()
+    _, *results = promises.partition("## What the papers say")[2].split("\n- ")
+    page = (evidence.ROOT / "benchmarks" / "papers" / "README.md").read_text()
+    sections = [set(re.findall(evidence.NUMBER, section)) for section in page.split("\n## ")]
+    assert len(results) == 5
+    for result in results:
+        stated = set(re.findall(evidence.NUMBER, result))
+        assert any(stated <= section for section in sections), f"no section of the papers' page has {stated}: {result}"
+
+
+def test_what_takes_long_has_claims():
+    assert set(evidence.LONG) <= set(load())
 
 
 @pytest.fixture
@@ -88,3 +105,15 @@ def test_the_command_fails_if_a_benchmark_did_not_run(page, monkeypatch, capsys)
     monkeypatch.setattr(evidence, "run", lambda name: False)
     assert evidence.main(["toy"]) == 1
     assert "toy failed: its figures are not checked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "measured"), [([], ["short"]), (["--all"], ["short", "long"]), (["long"], ["long"])]
+)
+def test_what_takes_long_is_measured_with_all_or_by_its_name(monkeypatch, arguments, measured):
+    ran = []
+    monkeypatch.setattr(evidence, "load", lambda: {"short": [], "long": []})
+    monkeypatch.setattr(evidence, "LONG", ("long",))
+    monkeypatch.setattr(evidence, "run", ran.append)
+    evidence.main(arguments)
+    assert ran == measured
