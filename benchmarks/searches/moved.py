@@ -11,11 +11,11 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ Array = NDArray[Any]
 Features = Mapping[str, Array]
 Answers = list[set[int]]
 COUNT, WIDTH, K = int(os.environ.get("OMDML_MOVED_ITEMS", "1000000")), 128, 10
+# Items of which recall is measured, by what they are or what learns on them; never more than COUNT.
+RECALLED = {"dca": 300_000, "lomdml": 100_000, "pictures": 60_000}
 # Items that are drawn: kinds in each of two senses, and the directions in which these show.
 KINDS, SHOWN = 300, 12
 QUERIES = 100
@@ -64,19 +66,40 @@ PUBLISHED = (1_000, 1_001, 1_010, 1_100, 2_000, 6_000, 1_000, 0)
 def main(console: Console) -> None:
     """Print the tables; those of real items only if the data sets are there."""
     with one_blas_thread():
-        items, labels = drawn()
+        pairs: list[Pair] = []
         for name in ("dca", "lomdml"):
-            console.print(recalls(f"drawn items, {name}", begun(name, items), items, labels))
-        console.print(published(items, labels))
-        del items
+            items, labels = drawn(min(COUNT, RECALLED[name]))
+            console.print(recalls(f"drawn items, {name}", begun(name, items), items, labels, pairs))
+        console.print(published(*drawn(COUNT)))
         if not (data_folder() / "cifar10.npz").is_file():
             console.print("moved: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
             return
-        items, labels = pictures()
-        console.print(recalls("pictures, dca", begun("dca", items), items, labels))
+        items, labels = pictures(min(COUNT, RECALLED["pictures"]))
+        console.print(recalls("pictures, dca", begun("dca", items), items, labels, pairs))
+        console.print(summary(pairs))
 
 
-def drawn() -> tuple[Features, Array]:
+class Pair(NamedTuple):
+    """Of two versions: whether candidates were trusted, the recall by what a filter leaves, and the trial's seconds."""
+
+    trusted: bool
+    recalls: list[float]
+    trial_s: float
+
+
+def summary(pairs: Sequence[Pair]) -> str:
+    """What holds for all pairs of versions."""
+    trusted = [pair for pair in pairs if pair.trusted]
+    trials, others = ([1e3 * pair.trial_s for pair in pairs if pair.trusted is trust] for trust in (True, False))
+    return (
+        f"{len(trusted)} of {len(pairs)} pairs of versions were trusted; their lowest recall was "
+        f"{min(pair.recalls[0] for pair in trusted):.3f}, and with filters "
+        f"{min(min(pair.recalls[1:]) for pair in trusted):.3f}; a trial took {min(trials):.0f} to {max(trials):.0f} ms "
+        f"if it ended well, and at most {max(others):.0f} ms if not"
+    )
+
+
+def drawn(count: int) -> tuple[Features, Array]:
     """Items (n, d) that are alike in two senses, each in directions of its own, with labels of the first sense.
 
     The other sense shows more, so the plain distance goes by that.
@@ -84,9 +107,9 @@ def drawn() -> tuple[Features, Array]:
     draw = np.random.default_rng(0)
     turn = np.linalg.qr(draw.normal(size=(WIDTH, WIDTH)))[0].astype(np.float32)
     centres = (draw.normal(size=(2, KINDS, SHOWN)) * np.array([0.8, 1.2])[:, None, None]).astype(np.float32)
-    labels, made = draw.integers(0, KINDS, (2, COUNT)), np.empty((COUNT, WIDTH), np.float32)
-    for start in range(0, COUNT, 50_000):
-        rows = slice(start, min(start + 50_000, COUNT))
+    labels, made = draw.integers(0, KINDS, (2, count)), np.empty((count, WIDTH), np.float32)
+    for start in range(0, count, 50_000):
+        rows = slice(start, min(start + 50_000, count))
         place = 0.3 * draw.standard_normal((rows.stop - start, WIDTH), dtype=np.float32)
         place[:, : 2 * SHOWN] *= 0.5 / 0.3
         place[:, :SHOWN] += centres[0, labels[0, rows]]
@@ -95,13 +118,12 @@ def drawn() -> tuple[Features, Array]:
     return {"x": made}, labels[0]
 
 
-def pictures() -> tuple[Features, Array]:
+def pictures(count: int) -> tuple[Features, Array]:
     """The pictures of CIFAR-10 as a catalogue maps their descriptors, and mixtures of two of a kind, with labels."""
     data, draw = np.load(data_folder() / "cifar10.npz"), np.random.default_rng(0)
     features = {name.removeprefix("X_"): data[name] for name in data.files if name.startswith("X_")}
     own, labels = CoordinateMap.fit(features).apply(features), data["y"]
     order = np.argsort(labels, kind="stable")
-    count = min(COUNT, 100_000)
     first = draw.integers(0, len(own), count)
     starts = np.searchsorted(labels[order], np.arange(labels.max() + 2))
     begin, end = starts[labels[first]], starts[labels[first] + 1]
@@ -135,8 +157,11 @@ def versions(learner: Learner, features: Features, labels: Array, counts: set[in
     return metrics
 
 
-def recalls(title: str, learner: Learner, features: Features, labels: Array) -> Table:
-    """Recall of answers from candidates, of each pair of versions, and what the node's trial says of it."""
+def recalls(title: str, learner: Learner, features: Features, labels: Array, pairs: list[Pair]) -> Table:
+    """Recall of answers from candidates, of each pair of versions, and what the node's trial says.
+
+    Adds what it found to ``pairs``.
+    """
     count = len(labels)
     metrics = versions(learner, features, labels, {*MOVES, *(new for pair in MOVES.values() for new in pair)})
     draw = np.random.default_rng(5)
@@ -185,6 +210,7 @@ def recalls(title: str, learner: Learner, features: Features, labels: Array) -> 
                         plain.append(time.thread_time() - began)
                 shares.append(shared(answers, exact[new][left]))
             took = took[:QUERIES]
+            pairs.append(Pair(trusted, shares, trial))
             table.add_row(
                 f"{old:,}", f"{new:,}", f"{1e3 * prepared:.0f} ms", f"{1e3 * trial:.0f} ms", "yes" if trusted else "no",
                 *(f"{share:.3f}" for share in shares), f"{shared(exact[old][1.0], exact[new][1.0]):.3f}",
