@@ -209,8 +209,8 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
     if not all((data_folder() / f"{name}.npz").is_file() for name in names):
         console.print("Query side: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
         return
-    table = Table("set", "learner", *WAYS, "held-out: plain, query side, exact")
-    table.title = f"mAP after {COUNT:,} triplets, means of seeds {list(seeds)}"
+    table = Table("set", "learner", *WAYS, *(f"in order: {way}" for way in ("plain", "query side", "exact")))
+    table.title = f"mAP after {COUNT:,} triplets, means of seeds {list(seeds)}; shares of held-out triplets in order"
     with one_blas_thread():
         for name in names:
             for method in METHODS:
@@ -218,6 +218,6 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
                 means = {way: np.mean([scores[way] for scores, _ in runs]) for way in runs[0][0]}
                 shares = np.mean([shares for _, shares in runs], axis=0)
                 cells = [f"{means[way]:.3f}" if way in means else "" for way in WAYS]
-                table.add_row(name, method, *cells, " ".join(f"{share:.3f}" for share in shares))
+                table.add_row(name, method, *cells, *(f"{share:.3f}" for share in shares))
     console.print(table)
     console.print(check_qdrant())
