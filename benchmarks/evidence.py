@@ -28,7 +28,7 @@ NUMBER = r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+"
 # What measures figures, but is no benchmark of this folder.
 COMMANDS = {"attacks": "tests.fault.attacks", "chaos": "tests.fault.chaos"}
 # What takes many minutes more and seldom changes: it is measured only with --all, or if it is named.
-LONG = ("moved", "ten_million", "expand", "two_stage")
+LONG = ("moved", "ten_million", "expand", "two_stage", "bad_events", "many_models", "new_models")
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

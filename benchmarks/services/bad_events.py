@@ -32,7 +32,7 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 
 def main(console: Console) -> None:
-    table = Table("events", "in a second of the worker", "to learned ones", "letters")
+    table = Table("events", "in a second of the worker", "while 100 are learned", "letters")
     table.title = f"A backlog of {EVENTS:,} events of one kind in Kafka, lomdml, 128 -> 64, one worker"
     learned = 0.0
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka:
@@ -41,7 +41,7 @@ def main(console: Console) -> None:
                 installation = Backlog(Path(name) / str(number), kafka, valkey, SHAPES["128 -> 64, lomdml"])
                 rate, letters = installation.taken(spoil)
             learned = learned or rate
-            table.add_row(kind, f"{rate:,.0f}", f"{rate / learned:.2f}", f"{letters:,}")
+            table.add_row(kind, f"{rate:,.0f}", f"{100 * rate / learned:.0f}", f"{letters:,}")
     console.print(table)
 
 

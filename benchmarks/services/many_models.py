@@ -47,7 +47,8 @@ def main(console: Console) -> None:
         fleet = Fleet(Path(name), kafka.servers, valkey.url)
         with contextlib.ExitStack() as stack:
             workers = [stack.enter_context(fleet.worker(number)) for number in range(WORKERS)]
-            console.print(fleet.load(workers))
+            for part in fleet.load(workers):
+                console.print(part)
             console.print(fleet.take_over(workers))
 
 
@@ -118,8 +119,8 @@ class Fleet:
         """Events below the marks of all partitions: those in checkpoints."""
         return sum(int(self.client.get(key) or 0) for key in self.client.scan_iter("omdml:mark:*"))
 
-    def load(self, workers: list[subprocess.Popen[bytes]]) -> Table:
-        """A backlog of clicks on all models, drained by all workers."""
+    def load(self, workers: list[subprocess.Popen[bytes]]) -> tuple[Table, str]:
+        """A backlog of clicks on all models, drained by all workers, and the range of what was measured."""
         table = Table(
             "after", "saved events/s", "store MB/s in", "store holds", *(f"worker {n}" for n, _ in enumerate(workers))
         )
@@ -128,16 +129,22 @@ class Fleet:
         self.await_marks(time.monotonic() + PATIENCE_S)
         self.click(EVENTS)
         begin, before, written = time.monotonic(), self.marks(), self.received()
+        rates, megabytes = [], []
         for second in range(EVERY_S, PATIENCE_S + 1, EVERY_S):
             time.sleep(max(0.0, begin + second - time.monotonic()))
             taken, received = self.marks(), self.received()
-            row = [f"{(taken - before) / EVERY_S:,.0f}", f"{(received - written) / EVERY_S / 1e6:.1f}"]
+            rates.append((taken - before) / EVERY_S)
+            megabytes.append((received - written) / EVERY_S / 1e6)
+            row = [f"{rates[-1]:,.0f}", f"{megabytes[-1]:.1f}"]
             held = f"{self.client.info('memory')['used_memory'] / 1e6:,.0f} MB"
             table.add_row(f"{second} s", *row, held, *(f"{resident(worker):,.0f} MB" for worker in workers))
             before, written = taken, received
             if taken >= sum(self.sent.values()):
                 break
-        return table
+        return table, (
+            f"saved {min(rates):,.0f} to {max(rates):,.0f} events a second; {min(megabytes):.1f} to "
+            f"{max(megabytes):.1f} MB/s to the store; a worker takes {max(map(resident, workers)):,.0f} MB"
+        )
 
     def received(self) -> int:
         """Bytes that the store was sent so far."""
