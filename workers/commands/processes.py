@@ -92,7 +92,7 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     """Copy events of another topic into the feedback topic. Each is copied exactly once, with its model as the key.
 
     This is for senders that cannot set keys. Any number of routers share the topic's partitions. If
-    log.member is set, each needs one of its own.
+    log.member is set, give each router a different one.
     """
     import structlog
 
