@@ -19,6 +19,14 @@ def worker_killed(service):
     service.learns()
 
 
+@fault("the only node is killed, and started again", "TargetDown", "NobodyAnswers")
+def node_killed(service):
+    service.processes["node"].kill()
+    service.fires("TargetDown", "NobodyAnswers")
+    service.start("node")
+    service.learns()
+
+
 @fault("the only router is killed, and started again", "NobodyRoutes", "TargetDown")
 def router_killed(service):
     service.processes["route"].kill()
@@ -63,5 +71,13 @@ def node_starved(service):
 
 
 FAULTS: dict[str, Fault] = {
-    each.name: each for each in (worker_killed, router_killed, router_has_a_rival, worker_starved, node_starved)
+    each.name: each
+    for each in (
+        worker_killed,
+        node_killed,
+        router_killed,
+        router_has_a_rival,
+        worker_starved,
+        node_starved,
+    )
 }

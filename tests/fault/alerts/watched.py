@@ -71,8 +71,13 @@ class Watched:
         self.prometheus = Prometheus(self.jobs).start()
         self.ends.append(self.prometheus.close)
         wait_for(lambda: self.prometheus.ask("sum(up)") == [float(sum(map(len, self.jobs.values())))], "scrapes")
-        # Prometheus looks for targets after five seconds. Until then there is no worker for it, which an alert is for.
-        wait_for(lambda: "OmdmlNobodyLearns" not in self.prometheus.firing(), "Prometheus to know of workers", 60)
+        # Prometheus looks for targets after five seconds. Until then there is no worker and no node for it, which two
+        # alerts are for.
+        wait_for(
+            lambda: not {"OmdmlNobodyLearns", "OmdmlNobodyAnswers"} & self.prometheus.firing(),
+            "Prometheus to know of workers and nodes",
+            60,
+        )
         return self
 
     def run(self, command, name="", url="", **sections):
