@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
 from tests.fault.alerts.starved import Starves, flood
-from tests.fault.alerts.watched import Searches
+from tests.fault.alerts.watched import Mistaken, Searches
 from tests.support.servers.prometheus import FASTER
 
 SEARCHERS = 4
@@ -44,6 +44,15 @@ def router_has_a_rival(service):
         unkeyed.end()
 
 
+@fault("a sender names a model that there is not", "FeedbackRefused")
+def sender_is_mistaken(service):
+    sends = Mistaken(service.ports["node"], pause_s=0.2)
+    try:
+        service.fires("FeedbackRefused")
+    finally:
+        sends.end()
+
+
 @fault("the worker gets too little processor for the clicks that come", "LagHigh")
 def worker_starved(service):
     starves = Starves(service.worker)
@@ -77,6 +86,7 @@ FAULTS: dict[str, Fault] = {
         node_killed,
         router_killed,
         router_has_a_rival,
+        sender_is_mistaken,
         worker_starved,
         node_starved,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
+import httpx
 import pytest
 
 from deploy.local import ValkeyServer
@@ -42,6 +43,16 @@ class Searches(threading.Thread):
     def end(self):
         self.enough.set()
         self.join()
+
+
+class Mistaken(Searches):
+    """Events about a model that is not configured, sent to a node until :meth:`end`."""
+
+    def run(self):
+        event = {"type": "triplet", "model": "nothing", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
+        while not self.enough.wait(self.pause_s):
+            answer = httpx.post(f"http://127.0.0.1:{self.port}/feedback", json=event)
+            assert answer.status_code == 400, answer.text
 
 
 class Watched:
