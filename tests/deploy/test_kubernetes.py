@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import kubernetes_validate
@@ -15,6 +16,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.learning.schedule import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 from tests.support.pages.documents import block_that_begins, operators_commands, read
+from tests.support.servers.rules import RULES
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 BASE = FOLDER / "base"
@@ -137,6 +139,15 @@ def test_prometheus_finds_the_jobs_that_alerts_ask_for():
     assert {name for kind, name in OBJECTS if kind == "Service"} == {"omdml-worker", "omdml-node"}
     (endpoint,) = monitor["endpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
+
+
+def test_the_page_makes_an_object_for_the_operator_of_all_alerts():
+    command, pipe, apply = block_that_begins(read("deploy/kubernetes/README.md"), "{ printf").rpartition(" | ")
+    assert (pipe, apply.strip()) == (" | ", "kubectl -n shop apply -f -")
+    done = subprocess.run(["bash", "-c", command], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=True)
+    made = yaml.safe_load(done.stdout)
+    assert (made["apiVersion"], made["kind"]) == (OBJECTS["ServiceMonitor", "omdml"]["apiVersion"], "PrometheusRule")
+    assert made["spec"] == RULES
 
 
 def test_the_runbooks_commands_name_objects_that_there_are():

@@ -124,11 +124,15 @@ def resume_claimed(
             # The live version counts as not published, so that it is published again under the new generation.
             model.published -= 1
     model.shrink()
-    # A pattern may begin thousands of models a second. Their claimer logs them together.
-    tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     parent = start and start.parent
-    origin = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
-    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **origin)
+    fields = {"model": name, "version": learner.version, "next": model.next, "epoch": epoch}
+    if parent is not None:
+        fields |= {"parent": spec.parent, "parent_version": parent}
+    if checkpoint is None and is_pattern(spec.label):
+        # A pattern may begin thousands of models a second. Their claimer logs them together.
+        log.debug("model_claimed", **fields)
+    else:
+        log.info("model_claimed", **fields)
     return Claimed(model, fell_back, changes, from_parent=parent is not None)
 
 

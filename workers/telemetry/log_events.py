@@ -18,8 +18,8 @@ OTHER = "other"
 EVENTS = {
     "info": (
         "attributes_read compiling_kernels drained_and_saved index_read kafka_back_in_reach learning_goes_on "
-        "letters_settled model_live model_replaced model_waits_no_longer models_claimed models_placed moved "
-        "new_version node_started node_stopped partition_assigned partition_begins_again partition_revoked "
+        "letters_settled model_claimed model_live model_replaced model_waits_no_longer models_claimed models_placed "
+        "moved new_version node_started node_stopped partition_assigned partition_begins_again partition_revoked "
         "parts_claimed pinned rolled_back route_partitions_assigned route_partitions_given_up route_started "
         "route_stopped routed snapshots_live_again store_back_in_reach store_found sync_current sync_started "
         "sync_stopped sync_writing unpinned worker_started"

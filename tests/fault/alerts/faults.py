@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
 from tests.fault.alerts.starved import Starves, flood
-from tests.fault.alerts.watched import Searches
+from tests.fault.alerts.watched import Mistaken, Searches
 from tests.support.servers.prometheus import FASTER
 
 SEARCHERS = 4
@@ -16,6 +16,14 @@ def worker_killed(service):
     service.worker.kill()
     service.fires("TargetDown", "NobodyLearns")
     service.start("worker")
+    service.learns()
+
+
+@fault("the only node is killed, and started again", "TargetDown", "NobodyAnswers")
+def node_killed(service):
+    service.processes["node"].kill()
+    service.fires("TargetDown", "NobodyAnswers")
+    service.start("node")
     service.learns()
 
 
@@ -34,6 +42,15 @@ def router_has_a_rival(service):
     finally:
         rival.end()
         unkeyed.end()
+
+
+@fault("a sender names a model that there is not", "FeedbackRefused")
+def sender_is_mistaken(service):
+    sends = Mistaken(service.ports["node"], pause_s=0.2)
+    try:
+        service.fires("FeedbackRefused")
+    finally:
+        sends.end()
 
 
 @fault("the worker gets too little processor for the clicks that come", "LagHigh")
@@ -63,5 +80,14 @@ def node_starved(service):
 
 
 FAULTS: dict[str, Fault] = {
-    each.name: each for each in (worker_killed, router_killed, router_has_a_rival, worker_starved, node_starved)
+    each.name: each
+    for each in (
+        worker_killed,
+        node_killed,
+        router_killed,
+        router_has_a_rival,
+        sender_is_mistaken,
+        worker_starved,
+        node_starved,
+    )
 }

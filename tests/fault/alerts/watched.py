@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
+import httpx
 import pytest
 
 from deploy.local import ValkeyServer
@@ -44,6 +45,16 @@ class Searches(threading.Thread):
         self.join()
 
 
+class Mistaken(Searches):
+    """Events about a model that is not configured, sent to a node until :meth:`end`."""
+
+    def run(self):
+        event = {"type": "triplet", "model": "nothing", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
+        while not self.enough.wait(self.pause_s):
+            answer = httpx.post(f"http://127.0.0.1:{self.port}/feedback", json=event)
+            assert answer.status_code == 400, answer.text
+
+
 class Watched:
     """A worker and a node on a real Kafka and Valkey, scraped by a real Prometheus, under load."""
 
@@ -71,8 +82,13 @@ class Watched:
         self.prometheus = Prometheus(self.jobs).start()
         self.ends.append(self.prometheus.close)
         wait_for(lambda: self.prometheus.ask("sum(up)") == [float(sum(map(len, self.jobs.values())))], "scrapes")
-        # Prometheus looks for targets after five seconds. Until then there is no worker for it, which an alert is for.
-        wait_for(lambda: "OmdmlNobodyLearns" not in self.prometheus.firing(), "Prometheus to know of workers", 60)
+        # Prometheus looks for targets after five seconds. Until then there is no worker and no node for it, which two
+        # alerts are for.
+        wait_for(
+            lambda: not {"OmdmlNobodyLearns", "OmdmlNobodyAnswers"} & self.prometheus.firing(),
+            "Prometheus to know of workers and nodes",
+            60,
+        )
         return self
 
     def run(self, command, name="", url="", **sections):
