@@ -12,8 +12,8 @@ from omdml.workers.configuration.wording import amount
 # A sender may use any number of names. Only the first COUNTED are counted, and NAMED of them are shown, cut to
 # CHARACTERS.
 COUNTED, NAMED, CHARACTERS = 100, 10, 40
-# Other words for a field. `omdml forget` would not find events that name their session only in such a field.
-OTHER_WORDS = {"session": "user", "session_id": "user"}
+# Searches have a field of this name. `omdml forget` would not find events that name their session only in it.
+OTHER_WORDS = {"session": "user"}
 
 
 class UnreadFields:
