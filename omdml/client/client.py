@@ -133,15 +133,30 @@ class Client:
         return self._requests.post("/search", kind, body)
 
     def compare(
-        self, item: str, before: int, after: int | None = None, k: int = 10, *, model: str | None = None
+        self,
+        item: str,
+        before: int,
+        after: int | None = None,
+        k: int = 10,
+        *,
+        task: str | None = None,
+        expand: int | None = None,
+        model: str | None = None,
     ) -> Comparison:
         """The differences between the answers of two versions to an item, in the first ``k`` (1 to 1,000) of each.
 
-        ``before`` is a version that the store still keeps; so is ``after``, which is the live one by default.
+        ``before`` is a version that the store still keeps; so is ``after``, which is the live one by default. ``task``
+        and ``expand`` are those of a search (:class:`Options`).
         """
-        parameters: dict[str, str | int] = {"id": item, "before": before, "k": k}
-        if after is not None:
-            parameters["after"] = after
+        wanted: dict[str, str | int | None] = {
+            "id": item,
+            "before": before,
+            "after": after,
+            "k": k,
+            "task": task,
+            "expand": expand,
+        }
+        parameters = {name: value for name, value in wanted.items() if value is not None}
         return self._requests.get(f"{self._path(model)}/compare", Comparison, **parameters)
 
     def item(self, item: str, *, fields: Sequence[str] = (), model: str | None = None) -> ListedItem | None:

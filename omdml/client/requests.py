@@ -48,6 +48,9 @@ class Requests:
         self.url = url
         self.connections = Connections(url, tls)
         self._timeout_s, self._retry_s = timeout_s, retry_s
+        # http.client would refuse it later, and its message has the token in it.
+        if "\n" in token or "\r" in token:
+            raise ParameterError("the token has a line break, as if it was read from a file: take it off with strip()")
         self._headers = {"Accept": JSON} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def get(self, path: str, kind: type[T], **parameters: str | int) -> T:

@@ -12,6 +12,8 @@ from omdml.workers.configuration.wording import amount
 # A sender may use any number of names. Only the first COUNTED are counted, and NAMED of them are shown, cut to
 # CHARACTERS.
 COUNTED, NAMED, CHARACTERS = 100, 10, 40
+# Searches have a field of this name. `omdml forget` would not find events that name their session only in it.
+OTHER_WORDS = {"session": "user"}
 
 
 class UnreadFields:
@@ -37,7 +39,10 @@ class UnreadFields:
             if name not in self.counts:
                 if len(self.counts) == COUNTED:
                     continue
-                if near := nearest(name, missing(event)):
+                unset = missing(event)
+                if OTHER_WORDS.get(name) in unset:
+                    self.meant[name] = OTHER_WORDS[name]
+                elif near := nearest(name, unset):
                     self.meant[name] = near
             self.counts[name] += 1
 

@@ -191,6 +191,12 @@ def test_limits_that_are_none_are_refused(limits):
         Client("http://localhost", **limits)
 
 
+def test_a_token_with_a_line_break_is_refused_and_not_shown():
+    with pytest.raises(ParameterError, match="the token has a line break") as refusal:
+        Client("http://localhost:8080", "secret-token\n")
+    assert "secret" not in str(refusal.value)
+
+
 def test_many_threads_share_one_client(shop, client):
     expected = {row: shop.expected(0, f"i{row}", 5)[0] for row in range(40)}
 

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.workers.cli import main
+from omdml.workers.commands.nodes.searches import in_a_cell
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.processes import free_port
 from tests.support.shops import Shop, client_of, listening
@@ -73,6 +74,36 @@ def test_a_search_may_start_from_several_items_and_from_vectors(omdml, server):
     expected = answered(server, ids=["i5", "i6"], features=raw, k=4)
     assert code == 0
     assert [item["id"] for item in json.loads(line)["items"]] == [item["id"] for item in expected["items"]]
+
+
+def test_each_of_several_items_can_be_a_query_of_its_own(omdml, server):
+    code, lines = omdml("search", "i5", "i6", "--each", "-k", "2", "--field", "price")
+    expected = answered(server, queries=[{"id": "i5"}, {"id": "i6"}], k=2)["answers"]
+    assert code == 0
+    shown = [[cell.strip() for cell in line.split("│")[1:4]] for line in lines if line.startswith("│")]
+    ids = {
+        ("i5", "1"): expected[0][0],
+        ("i5", "2"): expected[0][1],
+        ("i6", "1"): expected[1][0],
+        ("i6", "2"): expected[1][1],
+    }
+    assert {(query, rank): item for query, rank, item in shown} == {place: item["id"] for place, item in ids.items()}
+    code, (line,) = omdml("search", "i5", "i6", "--each", "--json")
+    assert [answer["version"] for answer in json.loads(line)] == [40, 40]
+    code, lines = omdml("search", "i5", "--each", "--features", '{"noise": [1]}')
+    assert (code, lines[-1]) == (2, "Error: --each is about IDs only: leave out --features, --text and --picture")
+
+
+def test_the_texts_of_a_list_have_commas_between_them_in_a_table():
+    assert in_a_cell(["new", "red"]) == "new, red"
+    assert in_a_cell(9.5) == 9.5
+
+
+def test_versions_are_compared_with_a_second_search_if_one_is_asked_for(omdml, server):
+    code, (line,) = omdml("compare", "i5", "20", "-k", "5", "--expand", "5", "--json")
+    expected = answered(server, id="i5", k=5, expand=5)["items"]
+    assert code == 0
+    assert [item["distance"] for item in json.loads(line)["after"]["items"]] == [item["distance"] for item in expected]
 
 
 def test_two_versions_are_compared(omdml):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from omdml.workers.commands.options import asking_node, print_table, say
 from omdml.workers.configuration.wording import amount
 
 if TYPE_CHECKING:
-    from omdml.client import Client, Item, Moved
+    from omdml.client import Answer, Client, Item, Moved
 
 
 def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
@@ -90,6 +90,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--expand", type=click.IntRange(min=0), help="Number of nearest items from which to search a second time."
 )
+@click.option("--each", is_flag=True, help="Answer each ID by itself, instead of the mean of all.")
 @click.option("--explain", is_flag=True, help="Show what each distance is made of.")
 @click.option("--task", help="Task in whose sense to search, if the model has tasks.")
 @click.option("--version", type=click.IntRange(min=0), help="A version that is still stored, instead of the live one.")
@@ -100,6 +101,7 @@ def search(
     texts: Mapping[str, str] | None,
     picture: Path | None,
     filter_: Mapping[str, Any] | None,
+    each: bool,
     node: str,
     token: str,
     model: str | None,
@@ -108,27 +110,46 @@ def search(
 ) -> None:
     """Show the items of a node that are closest to the query.
 
-    The query is the item ID, the mean of several items, vectors, words or a picture.
+    The query is the item ID, the mean of several items, vectors, words or a picture. With --each, every ID is a query.
     """
     if not items and features is None and texts is None and picture is None:
         raise click.UsageError("the query is missing: give the ID of an item, --features, --text or --picture")
-    query = None if not items else items[0] if len(items) == 1 else list(items)
-    picture_bytes = read_picture(picture) if picture else None
+    if each and not (features is None and texts is None and picture is None):
+        raise click.UsageError("--each is about IDs only: leave out --features, --text and --picture")
+    options["filter"] = filter_
     with connected(node, token, model) as client:
-        answer = client.search(query, features=features, text=texts, picture=picture_bytes, filter=filter_, **options)
+        if each:
+            answers = client.search_each(items, **options)
+        else:
+            query = None if not items else items[0] if len(items) == 1 else list(items)
+            picture_bytes = read_picture(picture) if picture else None
+            answers = [client.search(query, features=features, text=texts, picture=picture_bytes, **options)]
+    answer = answers[0]
     if as_json:
-        say(encoded(answer))
+        say(encoded(answers if each else answer))
         return
-    names, explain = options["fields"], options["explain"]
-    columns = ["rank", "id", "distance", *names, *(["made of"] if explain else [])]
-    rows = [
-        [rank, item.id, f"{item.distance:.4g}", *(item.attributes.get(name, "") for name in names),
-         *([made_of(item)] if explain else [])]
-        for rank, item in enumerate(answer.items, start=options["offset"] + 1)
-    ]  # fmt: skip
+    rows = [row for page in answers for row in rows_of(page, **options)]
+    columns = ["rank", "id", "distance", *options["fields"], *(["made of"] if options["explain"] else [])]
+    if each:
+        queries = [item for item, page in zip(items, answers, strict=True) for _ in page.items]
+        columns, rows = ["query", *columns], [[query, *row] for query, row in zip(queries, rows, strict=True)]
     print_table(columns, rows)
     parent = f" (its parent {answer.parent} answers, version {answer.parent_version})" if answer.parent else ""
     say(f"{answer.model}: version {answer.version}{parent}, answered in {1000 * answer.took_s:.1f} ms")
+
+
+def rows_of(answer: Answer, offset: int, fields: Sequence[str], explain: bool, **_: object) -> list[list[object]]:
+    """A row for each item of an answer."""
+    return [
+        [rank, item.id, f"{item.distance:.4g}", *(in_a_cell(item.attributes.get(name, "")) for name in fields),
+         *([made_of(item)] if explain else [])]
+        for rank, item in enumerate(answer.items, start=offset + 1)
+    ]  # fmt: skip
+
+
+def in_a_cell(value: object) -> object:
+    """An attribute as a table shows it: the texts of a list with commas between them."""
+    return ", ".join(value) if isinstance(value, list) else value
 
 
 @click.command()
@@ -138,12 +159,18 @@ def search(
 @click.option(
     "-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="Number of items of each answer."
 )
+@click.option("--task", help="Task in whose sense to search, if the model has tasks.")
+@click.option(
+    "--expand", type=click.IntRange(min=0), help="Number of nearest items from which to search a second time."
+)
 @asking
 def compare(
     item: str,
     before: int,
     after: int | None,
     k: int,
+    task: str | None,
+    expand: int | None,
     node: str,
     token: str,
     model: str | None,
@@ -155,8 +182,8 @@ def compare(
     """
     with connected(node, token, model) as client:
         if client.model is None:
-            client.model = client.search(item, 1).model
-        comparison = client.compare(item, before, after, k)
+            client.model = client.search(item, 1, task=task).model
+        comparison = client.compare(item, before, after, k, task=task, expand=expand)
     if as_json:
         say(encoded(comparison))
         return

@@ -54,7 +54,7 @@ class Filter:
             return ~self.mask(value, path, depth + 1)
         if name in WORDS:
             if not isinstance(value, list) or not value:
-                raise bad(path, f"got {quoted(value)}, expected a list of filters")
+                raise bad(path, f"got {quoted(value)}, expected a list of at least one filter")
             masks = [self.mask(part, f"{path}[{place}]", depth + 1) for place, part in enumerate(value)]
             joined: Mask = np.logical_and.reduce(masks) if name == "all" else np.logical_or.reduce(masks)
             return joined

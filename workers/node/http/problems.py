@@ -10,6 +10,7 @@ import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from omdml.errors import OmdmlError
 from omdml.workers.node.http.middleware.request_id import HEADER
@@ -79,15 +80,22 @@ async def refused(_: Request, error: OmdmlError) -> Response:
 
 async def no_route(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
-    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_instead(request, error)}"
+    allowed = _allowed(request) if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_instead(request, allowed)}"
     response = error_reply(status, status.name.lower(), message)
-    response.headers.update(error.headers or {})
+    response.headers.update({**(error.headers or {}), **({"allow": allowed} if allowed else {})})
     return response
 
 
-def _instead(request: Request, error: HTTPException) -> str:
+def _allowed(request: Request) -> str:
+    """The methods that the path takes. Starlette knows only those of the first route with this path."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
+
+
+def _instead(request: Request, allowed: str) -> str:
     """What to send in the place of a request whose path or method does not exist."""
-    path, allowed = request.url.path, (error.headers or {}).get("Allow")
+    path = request.url.path
     if request.method == "GET" and path.startswith(ITEM) and path != ITEM:
         model = f"&model={quote(name)}" if (name := request.query_params.get("model")) else ""
         return f"GET /items?id={quote(path.removeprefix(ITEM), safe='')}{model} answers this item with its attributes"

@@ -122,7 +122,7 @@ def test_attributes_come_back_as_they_were_written(items):
         ({"since": "2026"}, "filter.since: got '2026', expected a date"),
         ({"since": {"in": ["2026-11-23", "2026-02-30"]}}, "filter.since.in: got .*, expected a list of dates"),
         ({"tags": 3}, "filter.tags: got 3, expected a text, or a list of texts"),
-        ({"any": []}, r"filter.any: got \[\], expected a list of filters"),
+        ({"any": []}, r"filter.any: got \[\], expected a list of at least one filter"),
         ({"all": [{}, {"any": [{"brand": 3}]}]}, r"filter.all\[1\].any\[0\].brand: got 3, expected a text"),
         ({"not": [1]}, r"filter.not: got \[1\], expected an object such as"),
         ({"price": {"in": list(range(1001))}}, "1,001 values, expected at most 1,000"),

@@ -42,6 +42,15 @@ def test_the_answer_names_fields_that_nothing_reads(shop, client):
     assert {"'usr' (1 event)", "'colour' (1 event)"} == set(packed.json()["unread_fields"].split(", "))
 
 
+def test_the_answer_says_how_to_name_a_session(client):
+    event = json.loads(next(events(1)))
+    for more, unread in (
+        ({"session": "s-1"}, "'session' (1 event; did you mean 'user'?)"),
+        ({"session": "s-1", "user": "ann"}, "'session' (1 event)"),
+    ):
+        assert client.post("/feedback", json={**event, **more}).json()["unread_fields"] == unread
+
+
 def test_a_posted_event_that_does_not_fit_is_refused_in_words(client):
     event = json.loads(next(events(1)))
     mistyped = json.dumps(event).replace('"relevant"', '"relevent"')
