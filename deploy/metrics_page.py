@@ -45,6 +45,9 @@ Times are in seconds, and timestamps in seconds since 1970. So `time() - omdml_w
 how long ago the last turn began. On Linux, every process has the client library's own `process_*`, `python_*` and
 `python_gc_*` too.
 
+In the last column, names that begin with `Omdml`, and titles in quotation marks, are sections of
+[RUNBOOK.md](RUNBOOK.md).
+
 If you change omdml: `python -m deploy.metrics_page` writes this page from the code, except the last column, which is
 written by hand. A test compares page and code.
 """

@@ -35,7 +35,7 @@ TAKEN_BACK = "taken_back"
 # The label of what the guard keeps from going live.
 WITHHELD = "held"
 # /metrics/models has it too.
-GUARD_MARGIN = "Mean margin of the newest version less that of the reference, on held-out events, when last judged"
+GUARD_MARGIN = "Mean gain in margin of the newest version over the reference, when last judged"
 
 
 class WorkerMetrics:
@@ -210,7 +210,7 @@ class Output:
         self.withheld = new.gauge("models_held", "Models whose newest version the guard withholds", model=known)
         self.withheld_since = new.gauge(
             "held_since_timestamp_seconds",
-            "When withholding began, for the model of this label that has waited longest; 0 if none is withheld",
+            "When withholding began, for the model withheld longest; 0 if none is",
             model=known,
         )
         self.publish_seconds = new.seconds("publish", "Seconds to publish one snapshot", STORE)

@@ -103,7 +103,9 @@ class NodeMetrics:
         self.queue = new.gauge("feedback_queue_requests", "Requests whose events are not durable yet")
         self.flush = new.seconds("feedback_flush", "Seconds to make the events of waiting requests durable", STORE)
         self.item_changes = new.counter(
-            "item_changes_total", "Changes of items by PUT, DELETE and POST /items", outcome=ITEM_OUTCOMES
+            "item_changes_total",
+            "Items changed by PUT, DELETE and POST /items; refused counts requests",
+            outcome=ITEM_OUTCOMES,
         )
         self.item_change = new.seconds("item_change", "Seconds from a change's arrival until answers know it", STORE)
         # When a view was made, and how fresh it was.

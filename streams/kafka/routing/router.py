@@ -79,7 +79,7 @@ class Copy(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
-class RouterMetrics(Protocol):
+class RouterReports(Protocol):
     """What a router reports of its work."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
@@ -144,7 +144,7 @@ class Router:
         source: RoutedSource,
         targets: Targets,
         key_of: Callable[[Record], bytes | None],
-        metrics: RouterMetrics,
+        metrics: RouterReports,
         *,
         name: str,
         partitioner: str,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.fault.alerts.service import Watched
+from tests.fault.alerts.service import WatchedService
 
 PREFIX = "Omdml"
 # A machine that starves makes clicks and searches slow as well, whatever else is broken.
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     """
 
     title: str
-    run: Callable[[Watched], None]
+    run: Callable[[WatchedService], None]
     alerts: frozenset[str]
 
     @property
@@ -35,12 +35,12 @@ class Fault(NamedTuple):
         return self.run.__name__
 
 
-def fault(title: str, *alerts: str) -> Callable[[Callable[[Watched], None]], Fault]:
+def fault(title: str, *alerts: str) -> Callable[[Callable[[WatchedService], None]], Fault]:
     """Make a fault of a function; names of alerts are without their prefix."""
     return lambda run: Fault(title, run, frozenset(alerts))
 
 
-def trial(fault: Fault, service: Watched) -> None:
+def trial(fault: Fault, service: WatchedService) -> None:
     """Make a fault and remove it. Fails unless its alerts fired, and no others that a slow machine does not cause."""
     service.silent()
     began = time.time()

@@ -7,7 +7,7 @@ import threading
 from kafka import KafkaProducer
 
 from omdml.errors import SourceError
-from tests.fault.alerts.service import Watched
+from tests.fault.alerts.service import WatchedService
 from tests.fault.alerts.watched import clicks
 
 COMMITTED = 'omdml_route_transactions_total{outcome="committed"}'
@@ -39,7 +39,7 @@ class Rival(threading.Thread):
     A router that never gets to commit anything stops after some tries, before the alert fires.
     """
 
-    def __init__(self, service: Watched):
+    def __init__(self, service: WatchedService):
         super().__init__()
         self.service, self.enough = service, threading.Event()
         self.start()

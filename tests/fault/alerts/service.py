@@ -24,7 +24,7 @@ PAUSE_S = 0.4
 LIMIT_S = 1800.0
 
 
-class Watched:
+class WatchedService:
     """A worker, a node and a router on a real Kafka and Valkey, scraped by a real Prometheus, under load."""
 
     def __init__(self, folder: Path, kafka, new_topic):

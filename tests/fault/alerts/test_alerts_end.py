@@ -14,7 +14,7 @@ import pytest
 
 from tests.fault.alerts.fault import PREFIX, trial
 from tests.fault.alerts.faults import FAULTS
-from tests.fault.alerts.service import Watched
+from tests.fault.alerts.service import WatchedService
 from tests.support.processes import ROOT
 from tests.support.servers.rules import ALERTS
 
@@ -26,10 +26,10 @@ class Services:
         self._folders, self._kafka, self._watched = folders, kafka, None
 
     @contextmanager
-    def service(self, new_topic) -> Iterator[Watched]:
+    def service(self, new_topic) -> Iterator[WatchedService]:
         try:
             if self._watched is None:
-                self._watched = Watched(self._folders.mktemp("watched"), self._kafka, new_topic)
+                self._watched = WatchedService(self._folders.mktemp("watched"), self._kafka, new_topic)
                 self._watched.begin()
             yield self._watched
         except BaseException:

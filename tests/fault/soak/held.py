@@ -1,7 +1,9 @@
 """A process that says how much of its resident memory is in use.
 
-``python -m tests.fault.soak.held worker --config FILE`` is that worker. What was freed lies between pieces that are in
-use. It stays resident until malloc gives it back or uses it again, so resident memory goes up and down by it.
+``python -m tests.fault.soak.held worker --config FILE`` runs ``omdml worker --config FILE`` as such a process.
+
+Resident memory alone does not show a leak. Memory that was freed often lies between pieces that are in use. Then it
+stays resident until malloc uses it again or gives it back to the system.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def used_mb() -> float:
 
 
 def place(pid: int) -> Path:
-    """The file in which a process says it."""
+    """The file to which the process ``pid`` writes how much is in use."""
     return Path(f"/proc/{pid}/cwd/{pid}.used")
 
 

@@ -45,8 +45,8 @@ class Measure(NamedTuple):
     hourly: bool = False
 
 
-# A share of what is held would let a slow leak pass: 5 % of 250 MB in seven minutes are 100 MB an hour. Faults come in
-# turn, and one that is at work at the end has a few more connections open than none.
+# Limits are not shares of what is held, which would let a slow leak pass: 5 % of 250 MB in seven minutes are 100 MB an
+# hour. A few more open files are allowed, because the fault that is at work at the end may keep connections open.
 USED = Measure("memory in use, MB", "used_mb", 20.0, hourly=True)
 MEASURES = (
     USED,
@@ -121,8 +121,8 @@ def rise(samples: Sequence[Sample], measure: Measure) -> float:
     """How much more a process held at the end, by the straight line through the last half; memory in MB an hour.
 
     The first half is not looked at: models come into memory, and caches fill. Of each part of the last half only the
-    lowest value counts. What a fault takes for its time is given back, such as the models of a worker that is away. A
-    leak is not, so it raises the lowest values as much as the others.
+    lowest value counts. What a process takes during a fault, such as the models of a worker that is away, it gives back
+    afterwards. What leaks is not given back, so a leak raises the lowest values as much as the others.
     """
     late = [sample for sample in samples if sample.at >= samples[-1].at / 2]
     if len(late) < PARTS:

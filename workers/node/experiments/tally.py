@@ -42,7 +42,7 @@ class Counts(msgspec.Struct):
     clicks: tuple[int, int] = (0, 0)
 
 
-class Shown(msgspec.Struct):
+class ShownSearch(msgspec.Struct):
     """One search: which team brought each item, and which items were clicked."""
 
     teams: dict[str, int]
@@ -72,7 +72,7 @@ class ExperimentTally:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._changing = threading.Lock()
-        self._searches: OrderedDict[str, Shown] = OrderedDict()
+        self._searches: OrderedDict[str, ShownSearch] = OrderedDict()
         self.counts: Counts = (path and _read(path)) or Counts(since=time.time())
         self._written_at = 0.0
 
@@ -86,7 +86,7 @@ class ExperimentTally:
         with self._changing:
             known = self._searches.pop(search, None)
             if known is None:
-                known = Shown({})
+                known = ShownSearch({})
                 self.counts.searches += 1
             self._searches[search] = known
             for item, team in drafted:

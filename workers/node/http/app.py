@@ -18,14 +18,14 @@ from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.http.connection_limits import MAX_CONNECTIONS
 from omdml.workers.node.http.endpoints.console import CONSOLE, FILES_OF
-from omdml.workers.node.http.endpoints.experiments import Trials
-from omdml.workers.node.http.endpoints.feedback import Feedback
-from omdml.workers.node.http.endpoints.items.changes import Items
-from omdml.workers.node.http.endpoints.moves import Moves
-from omdml.workers.node.http.endpoints.operators import Operators
-from omdml.workers.node.http.endpoints.search import Searches
-from omdml.workers.node.http.endpoints.status import Status
-from omdml.workers.node.http.endpoints.watch import Watch
+from omdml.workers.node.http.endpoints.experiments import ExperimentEndpoints
+from omdml.workers.node.http.endpoints.feedback import FeedbackEndpoints
+from omdml.workers.node.http.endpoints.items.changes import ItemEndpoints
+from omdml.workers.node.http.endpoints.moves import MoveEndpoints
+from omdml.workers.node.http.endpoints.operators import OperatorEndpoints
+from omdml.workers.node.http.endpoints.search import SearchEndpoints
+from omdml.workers.node.http.endpoints.status import StatusEndpoints
+from omdml.workers.node.http.endpoints.watch import WatchEndpoints
 from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.middleware.request_id import Identified
@@ -60,16 +60,16 @@ def create_app(
     A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
     unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
     """
-    trials = Trials(node, access, experiments or Experiments({}))
+    trials = ExperimentEndpoints(node, access, experiments or Experiments({}))
     routes = [
-        *Searches(node, trials).routes,
-        *Feedback(node, access).routes,
-        *Moves(node, access).routes,
-        *Status(node, access).routes,
-        *Watch(node, pictures).routes,
-        *Items(node, access).routes,
+        *SearchEndpoints(node, trials).routes,
+        *FeedbackEndpoints(node, access).routes,
+        *MoveEndpoints(node, access).routes,
+        *StatusEndpoints(node, access).routes,
+        *WatchEndpoints(node, pictures).routes,
+        *ItemEndpoints(node, access).routes,
         *trials.routes,
-        *Operators(access, office).routes,
+        *OperatorEndpoints(access, office).routes,
         *CONSOLE,
     ]
     handlers: dict[Any, Any] = {OmdmlError: refused, HTTPException: no_route, ClientDisconnect: client_gone}

@@ -41,7 +41,7 @@ class Clicked(msgspec.Struct, frozen=True):
     counted: int
 
 
-class Trials:
+class ExperimentEndpoints:
     """Endpoints over the experiments of a node."""
 
     def __init__(self, node: RetrievalNode, access: Access, experiments: Experiments) -> None:

@@ -27,7 +27,7 @@ CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
 CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
 
 
-class Feedback:
+class FeedbackEndpoints:
     """The endpoints that take feedback for one node's log."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:

@@ -23,7 +23,7 @@ from omdml.workers.versions import moves
 log = structlog.get_logger(__name__)
 
 
-class Moves:
+class MoveEndpoints:
     """The endpoints that move the version which all nodes answer with."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:

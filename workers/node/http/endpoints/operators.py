@@ -58,7 +58,7 @@ class NotHere(OmdmlError):
     reason = "not_here"
 
 
-class Operators:
+class OperatorEndpoints:
     """Endpoints for operators. All of them need the role ``operator`` if the node has tokens.
 
     Parameters

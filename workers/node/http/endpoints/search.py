@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.http.body_limits import INLINE_BYTES, MAX_PICTURE_QUERY_BYTES
-from omdml.workers.node.http.endpoints.experiments import Trials
+from omdml.workers.node.http.endpoints.experiments import ExperimentEndpoints
 from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.min_version import check_version, view_from
 from omdml.workers.node.http.problems import reply
@@ -23,10 +23,10 @@ from omdml.workers.node.searching.options import Options
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 
 
-class Searches:
+class SearchEndpoints:
     """The endpoints that search in one node."""
 
-    def __init__(self, node: RetrievalNode, trials: Trials) -> None:
+    def __init__(self, node: RetrievalNode, trials: ExperimentEndpoints) -> None:
         self._node, self._trials = node, trials
         self._scans = SharedScans(node)
 

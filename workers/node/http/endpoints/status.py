@@ -18,7 +18,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.telemetry.single_models import PATH
 
 
-class Status:
+class StatusEndpoints:
     """The endpoints that tell how one node is."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:

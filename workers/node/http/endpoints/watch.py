@@ -21,7 +21,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.went_live import Remark, Step
 from omdml.workers.node.http.endpoints.items.describing import describes
-from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
+from omdml.workers.node.http.endpoints.items.thumbnails import ThumbnailReader
 from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import (
     Compare,
@@ -74,7 +74,7 @@ class Stream(StreamingResponse):
             self._ended()
 
 
-class Watch:
+class WatchEndpoints:
     """Endpoints that read, over one node.
 
     Parameters
@@ -85,7 +85,7 @@ class Watch:
 
     def __init__(self, node: RetrievalNode, pictures: Callable[[str], Pictures | None]) -> None:
         self._node, self._pictures = node, pictures
-        self._thumbnails = Thumbnails()
+        self._thumbnails = ThumbnailReader()
         self._streams = 0
         # The newest steps as server-sent events, by number: all streams send the same bytes.
         self._encoded: dict[int, bytes] = {}

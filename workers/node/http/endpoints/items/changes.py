@@ -62,7 +62,7 @@ class ItemsChanged(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[str]
 
 
-class Items:
+class ItemEndpoints:
     """Endpoints that change the items of a node's catalogues; whoever writes must send the token if there is one."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:

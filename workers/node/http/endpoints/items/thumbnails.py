@@ -16,7 +16,7 @@ from omdml.workers.node.pictures import Picture
 INDICES, ATLASES = 64, 4
 
 
-class Thumbnails:
+class ThumbnailReader:
     """Reads what the build of a catalogue and later changes made; any number of threads may ask."""
 
     def __init__(self) -> None:
