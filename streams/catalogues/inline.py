@@ -36,11 +36,15 @@ class InlineTable:
         Raises
         ------
         FeedbackError
-            ``unknown_item``, and what :func:`scaled_item` raises; the table is as it was before.
+            ``unknown_item``, and what :func:`scaled_vectors` raises; the table is as it was before.
         """
         brought = event.features or {}
         distinct = list(dict.fromkeys(ids))
-        inline = {item: scaled_item(self._catalogue, item, brought[item]) for item in distinct if item in brought}
+        inline = {
+            item: scaled_vectors(self._catalogue, f"item {item!r}", brought[item])
+            for item in distinct
+            if item in brought
+        }
         known = self._known([item for item in distinct if item not in brought])
         rows = {item: self._row_of.setdefault(row, len(self)) for item, row in known.items()}
         for item, vectors in inline.items():
@@ -77,39 +81,40 @@ def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
     )
 
 
-def scaled_item(
-    catalogue: Catalogue, item: str, vectors: Vectors, some: bool = False
+def scaled_vectors(
+    catalogue: Catalogue, owner: str, vectors: Vectors, some: bool = False
 ) -> dict[str, NDArray[np.float32]]:
     """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality of the catalogue's features.
 
+    ``owner``: whose vectors they are, as the message says it.
     ``some``: modalities may be missing, and get their conditional means; one must be there.
 
     Raises
     ------
     FeedbackError
         ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
-        The message names item and modality.
+        The message names owner and modality.
     """
     brought = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
-    _check_modalities(item, vectors, catalogue.raw_dims, brought)
+    _check_modalities(owner, vectors, catalogue.raw_dims, brought)
     for name, dim in brought.items():
-        if len(vectors[name]) != dim:
+        if (count := len(vectors[name])) != dim:
             raise FeedbackError(
-                f"item {item!r}, modality {name!r} has {len(vectors[name])} numbers, the catalogue's have {dim}",
+                f"{owner}: modality {name!r} has {count} number{'s' * (count != 1)}, the catalogue's have {dim}",
                 reason="dimension",
             )
     try:
         table = {name: np.array([vectors[name]], np.float64) for name in brought}
         return catalogue.scale_some(table) if some else catalogue.scale(table)
     except CatalogueError as error:
-        raise FeedbackError(f"item {item!r}: {error}", reason="not_finite") from error
+        raise FeedbackError(f"{owner}: {error}", reason="not_finite") from error
 
 
 def _check_modalities(
-    item: str, vectors: Iterable[str], expected: Mapping[str, int], needed: Mapping[str, int]
+    owner: str, vectors: Iterable[str], expected: Mapping[str, int], needed: Mapping[str, int]
 ) -> None:
     expectation = f"the catalogue has {', '.join(expected)}"
     if missing := sorted(needed.keys() - set(vectors)):
-        raise FeedbackError(f"item {item!r} lacks modality {missing[0]!r}: {expectation}", reason="missing_modality")
+        raise FeedbackError(f"{owner}: modality {missing[0]!r} is missing: {expectation}", reason="missing_modality")
     if unknown := sorted(set(vectors) - expected.keys()):
-        raise FeedbackError(f"item {item!r} has an unknown modality {unknown[0]!r}: {expectation}")
+        raise FeedbackError(f"{owner}: modality {unknown[0]!r} is unknown: {expectation}")

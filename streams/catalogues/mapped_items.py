@@ -120,8 +120,8 @@ def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.
     made = coordinate_map.apply(vectors)
     if place := not_finite(made):
         raise CatalogueError(
-            f"row {place[0]} lies so far out that its coordinate {place[1]} is {made[place]}, which makes no finite "
-            "float32"
+            f"{'it' if len(made) == 1 else f'row {place[0]}'} lies so far out that its coordinate {place[1]} is "
+            f"{made[place]}, which makes no finite float32"
         )
     return made
 

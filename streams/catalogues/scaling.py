@@ -110,7 +110,7 @@ def scaled_checked(name: str, scaling: Scaling, dim: int, raw: NDArray[Any]) -> 
         raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {dim})")
     made = scaled(scaling, vectors)
     if place := not_finite(vectors) or not_finite(made):
-        raise CatalogueError(
-            f"modality {name!r}: row {place[0]}, column {place[1]} is {vectors[place]}, which makes no finite float32"
-        )
+        # One row is an item, or a query, that whoever catches this names.
+        where = f"column {place[1]}" if len(vectors) == 1 else f"row {place[0]}, column {place[1]}"
+        raise CatalogueError(f"modality {name!r}: {where} is {vectors[place]}, which makes no finite float32")
     return made

@@ -13,7 +13,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.partitioner.abc import Partitioner
 from kafka.partitioner.default import DefaultPartitioner
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from omdml.streams.kafka import internals
 from omdml.streams.kafka import topic as kafka_topic
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
@@ -86,6 +86,8 @@ class KafkaSink:
         self._sent_since_drop = 0
         self._failures = 0
         self._first_failure = ""
+        # Whether the first one failed because we lack a right.
+        self._refused = False
         # The partition of each key that was sent, by this number of partitions.
         self._places: dict[bytes | None, TopicPartition] = {}
         self._partitions = 0
@@ -141,26 +143,18 @@ class KafkaSink:
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is acknowledged by all replicas.
 
-        Raises SourceError with the first event that failed since the last flush. If none failed, but some are not
-        acknowledged after ``timeout_s``, it raises SourceError with their number; those may still arrive. Once an event
-        has failed, all events on their way are given up, and the next event makes a new producer, because the client
-        never recovers from a batch that expired.
+        Raises SourceError with the first event that failed since the last flush: SourceRefused if we lack the right to
+        write. If none failed, but some are not acknowledged after ``timeout_s``, it raises SourceError with their
+        number; those may still arrive. Once an event has failed, all events on their way are given up, and the next
+        event makes a new producer, because the client never recovers from a batch that expired.
         """
         self._drop_finished(time.monotonic() + timeout_s)
         failures, self._failures = self._failures, 0
         overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].sent_at > 2 * self._delivery_s
         if failures or overdue:
-            failures += len(self._on_the_way)
+            error = self._failed(failures + len(self._on_the_way))
             self._drop_producer()
-        if failures:
-            do = "Send them again when the cluster is well"
-            if "AuthorizationFailed" in str(self._first_failure):
-                user = self.options.sasl_plain_username or "this client"
-                do = f"Give {user} the rights (ACLs) that deploy/SECURITY.md lists, then send them again"
-            raise SourceError(
-                f"{_events(failures)} for topic {self.topic!r} at {self.options.servers} could not be written. "
-                f"The first: {self._first_failure}. {do}"
-            )
+            raise error
         if self._on_the_way:
             raise SourceError(
                 f"No acknowledgement of {_events(len(self._on_the_way))} for topic {self.topic!r} at "
@@ -212,11 +206,15 @@ class KafkaSink:
         self._bytes = 0
         internals.drop_producer(self._producer)
         self._producer = None
+        self._refused = False
 
     def _make_room(self, size: int) -> None:
         deadline = time.monotonic() + self.block_s
         self._drop_finished(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
         if self._bytes + size > self.buffer_bytes:
+            if self._refused:
+                # The buffer stays full, because nothing of it is ever written.
+                raise self._failed(len(self._on_the_way))
             raise SourceError(
                 f"{_events(len(self._on_the_way))} on the way to topic {self.topic!r} at {self.options.servers}, the "
                 f"buffer of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
@@ -249,7 +247,23 @@ class KafkaSink:
         if not self._failures:
             event = f"{sent.size - EVENT_OVERHEAD_BYTES} bytes with key {sent.key!r}"
             self._first_failure = self.options.redact(f"{event}: {error}")
+            # An error of another class may only quote it.
+            self._refused = "AuthorizationFailed" in repr(error)
         self._failures += 1
+
+    def _failed(self, count: int) -> SourceError:
+        """The error about so many events that could not be written."""
+        kind, do = SourceError, "Send them again when the cluster is well"
+        if self._refused:
+            user = self.options.sasl_plain_username or "this client"
+            kind, do = (
+                SourceRefused,
+                f"Give {user} the rights (ACLs) that deploy/SECURITY.md lists, then send them again",
+            )
+        return kind(
+            f"{_events(count)} for topic {self.topic!r} at {self.options.servers} could not be written. "
+            f"The first: {self._first_failure}. {do}"
+        )
 
 
 class KeyPartitioner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # The most files without a usable picture that are listed on the terminal.
 SHOWN = 20
+# How many items are looked at to see which of their columns hold text.
+ROWS_WITH_TEXT = 1000
 
 
 @click.group()
@@ -147,6 +150,8 @@ def build(
         f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     )
     say(f"{masked(target)}: {summary}")
+    if not add:
+        _warn_of_one_number(built.dims, built.attributes.values())
     if not (add or replace) and (kept := _later(*built.later)):
         say(
             f"It was built from the same vectors before, and got {kept} since: items that were put or deleted stay so. "
@@ -247,6 +252,26 @@ def _say_kinds(kinds: Mapping[str, CellKind]) -> None:
     for name, kind in kinds.items():
         if kind.doubt:
             say(f"attribute {name}: {kind.doubt}")
+
+
+def _warn_of_one_number(dims: Mapping[str, int], attributes: Iterable[Mapping[str, Any]]) -> None:
+    """Say that one number is all that items are compared by, although their table has texts.
+
+    A column such as size_1 becomes a modality by its name, and perhaps nobody wanted that.
+    """
+    if sum(dims.values()) != 1:
+        return
+    rows = islice(attributes, ROWS_WITH_TEXT)
+    texts = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, str))
+    if texts:
+        (modality,) = dims
+        options = " ".join(f"--text {shlex.quote(name)}" for name in texts)
+        say(
+            f"warning: the only vectors are one number an item, modality {modality!r} (a column of numbers whose name "
+            f"ends with .0 or _1 becomes one). Texts were left out of the vectors: {', '.join(texts)}. To use them, "
+            f"build again with --replace {options}. If {modality!r} should not count, give its column another name.",
+            err=True,
+        )
 
 
 def _say_left_out(left_out: list[LeftOutFile]) -> None:

@@ -67,12 +67,13 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
         fit.check_absent(store, name)
+    extents = log_extents(configuration.log)
     if options.left_out != NOTHING and not options.accept_gap:
-        check_log(store, name, log_extents(configuration.log))
+        check_log(store, name, extents)
     # Of two commands that leave out different users at once, the second one would bring back those of the first.
     since = readable(store, name) if options.left_out != NOTHING else None
     log = read_log(configuration.log, placement, options.accept_gap)
-    log, events = shown(console, log_extents(configuration.log), log), 0
+    log, events = shown(console, extents, log), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
@@ -83,6 +84,7 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
             for spec in specs
         ]
     for model in models:
+        model.note_beginnings(extents)
         model.along = [] if options.html else None
     learn(models, in_small_pieces(log) if options.html else log)
     report(console, models, events)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from omdml.errors import FeedbackError, MeasureError
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.changes.change import ShownRows
-from omdml.streams.catalogues.inline import scaled_item
+from omdml.streams.catalogues.inline import scaled_vectors
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.streams.protocols.store import Pointer
@@ -284,9 +284,10 @@ class View:
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError if they do not fit."""
         try:
-            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw, some=True))
+            return Query(np.empty(0, np.int64), scaled_vectors(self.catalogue, "the query's features", raw, some=True))
         except FeedbackError as error:
-            raise SearchError(str(error), error.reason) from error
+            dims = ", ".join(f"{name} ({dim} numbers)" for name, dim in self.catalogue.raw_dims.items())
+            raise SearchError(f"{error}; send one or more of {dims}", error.reason) from error
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from omdml.metrics import Metric
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.streams.protocols.store import Store
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
@@ -177,6 +178,14 @@ class ReplayedModel(OwnedModel):
         self.passed_over = 0
         self.seconds = 0.0
         self._began = 0.0
+
+    def note_beginnings(self, extents: Iterable[Extent]) -> None:
+        """Note where the log begins now. If it holds no record of a partition any more, workers go on there.
+
+        Otherwise the mark of a home that retention has emptied would go back to 0, and workers would stop at the gap.
+        """
+        for extent in extents:
+            self.read.setdefault(extent.partition, extent.begin)
 
     def go_on_with(self, learner: Learner) -> None:
         """Go on with this learner. The guard compares candidates with its first metric."""

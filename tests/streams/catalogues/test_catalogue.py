@@ -18,7 +18,7 @@ from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
-from omdml.streams.catalogues.inline import InlineTable, scaled_item
+from omdml.streams.catalogues.inline import InlineTable, scaled_vectors
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.protocols.catalogue import Catalogue
 from tests.support.forks import FORKS, LIMIT_S
@@ -130,8 +130,8 @@ def test_raw_vectors_beyond_the_fitted_range_are_not_clipped(shop: MappedCatalog
     [
         ([[1.0, 2.0]], r"'color': shape \(1, 2\), expected \(n, 3\)"),
         ([1.0, 2.0, 3.0], r"'color': shape \(3,\), expected \(n, 3\)"),
-        ([[1.0, 2.0, np.nan]], "'color': row 0, column 2 is nan"),
-        ([[1e300, 2.0, 3.0]], "'color': row 0, column 0 is 1e.300"),
+        ([[1.0, 2.0, np.nan]], "'color': column 2 is nan"),
+        ([[1e300, 2.0, 3.0]], "'color': column 0 is 1e.300"),
         ([["a", "b", "c"]], "'color': not numbers"),
     ],
 )
@@ -285,10 +285,10 @@ def test_an_inline_item_overrides_the_catalogue_for_its_event_only(shop: MappedC
     ("features", "reason", "expected"),
     [
         (None, "unknown_item", "item 'new' is not in the catalogue"),
-        ({"new": {"color": [1.0, 2.0, 3.0]}}, "missing_modality", "'new' lacks modality 'text'"),
-        ({"new": NEW | {"text": [1.0]}}, "dimension", "'new', modality 'text' has 1 numbers, the catalogue's have 2"),
-        ({"new": NEW | {"text": [1.0, float("inf")]}}, "not_finite", "'new': modality 'text': row 0, column 1 is inf"),
-        ({"new": NEW | {"texture": [1.0]}}, "invalid", "'new' has an unknown modality 'texture'"),
+        ({"new": {"color": [1.0, 2.0, 3.0]}}, "missing_modality", "'new': modality 'text' is missing"),
+        ({"new": NEW | {"text": [1.0]}}, "dimension", "'new': modality 'text' has 1 number, the catalogue's have 2"),
+        ({"new": NEW | {"text": [1.0, float("inf")]}}, "not_finite", "'new': modality 'text': column 1 is inf"),
+        ({"new": NEW | {"texture": [1.0]}}, "invalid", "'new': modality 'texture' is unknown"),
     ],
 )
 def test_an_event_that_cannot_be_learned_leaves_the_table_as_it_was(
@@ -306,7 +306,7 @@ def test_an_event_that_cannot_be_learned_leaves_the_table_as_it_was(
 
 
 def test_a_query_of_raw_vectors_is_scaled_to_a_table_of_one_row(shop: MappedCatalogue) -> None:
-    query = scaled_item(shop, "query", {"color": COLOR[1], "text": TEXT[0]})
+    query = scaled_vectors(shop, "the query's features", {"color": COLOR[1], "text": TEXT[0]})
 
     assert_array_equal(query["color"], shop.features["color"][1:2])
     assert_array_equal(query["text"], shop.features["text"][0:1])

@@ -18,7 +18,7 @@ from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
-from omdml.streams.catalogues.inline import InlineTable, scaled_item
+from omdml.streams.catalogues.inline import InlineTable, scaled_vectors
 from omdml.streams.catalogues.opening import glance
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.cli import main
@@ -96,7 +96,7 @@ def test_items_that_are_added_are_mapped_as_the_first_ones_were(shop: MappedCata
 
 def test_raw_vectors_and_inline_items_are_brought_by_modality_and_mapped(shop: MappedCatalogue) -> None:
     mapped, table = seen(shop), InlineTable(seen(shop))
-    query = scaled_item(mapped, "query", raw(5))
+    query = scaled_vectors(mapped, "the query's features", raw(5))
     event = Triplet(model="shop", query="i1", relevant="i2", irrelevant="new", features={"new": raw(7)})
     rows = table.add(event, ["i1", "i2", "new"])
 
@@ -119,7 +119,7 @@ def test_vectors_that_cannot_be_mapped_are_refused(
     shop: MappedCatalogue, vectors: dict[str, list[float]], reason: str
 ) -> None:
     with pytest.raises(FeedbackError) as caught:
-        scaled_item(seen(shop), "new", vectors)
+        scaled_vectors(seen(shop), "item 'new'", vectors)
     assert caught.value.reason == reason
 
 
@@ -133,8 +133,8 @@ def test_an_item_too_far_out_for_float32_is_refused_wherever_it_comes(tmp_path: 
     tiny = near_limit(tmp_path / "tiny")
     far = {name: np.full((1, dim), 1e20) for name, dim in worlds.DIMS.items()}
 
-    with pytest.raises(FeedbackError, match="item 'query': row 0 lies so far out that its coordinate") as caught:
-        scaled_item(seen(tiny), "query", {name: x[0].tolist() for name, x in far.items()})
+    with pytest.raises(FeedbackError, match="the query's features: it lies so far out that its coordinate") as caught:
+        scaled_vectors(seen(tiny), "the query's features", {name: x[0].tolist() for name, x in far.items()})
     assert caught.value.reason == "not_finite"
     before = (tiny.path / "catalogue.json").read_bytes()
     with pytest.raises(CatalogueError, match="item 'far' lies so far out that its mapped coordinate"):

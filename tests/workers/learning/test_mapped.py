@@ -99,7 +99,7 @@ def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
 def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
     current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     current.check(inline("brought", 3))
-    with pytest.raises(FeedbackError, match="lacks modality 'noise': the catalogue has noise, shape"):
+    with pytest.raises(FeedbackError, match="modality 'noise' is missing: the catalogue has noise, shape"):
         current.check(msgspec.structs.replace(inline("brought", 3), features={"brought": {"mapped": [0.0] * 119}}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -179,9 +180,11 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
         ({"ids": []}, "invalid", "expected 1 to 1000"),
         ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has no tasks"),
         ({}, "invalid", "or both"),
-        ({"features": {}}, "missing_modality", "noise"),
-        ({"features": {"shape": [0.0] * 9, "noise": [0.0] * 4}}, "dimension", "noise"),
-        ({"features": {"shape": [0.0] * 9, "noise": [float("nan")] * 5}}, "not_finite", "noise"),
+        ({"features": {}}, "missing_modality", "query's features: modality 'noise' is missing"),
+        ({"features": {"noise": [0.0] * 4}}, "dimension", "query's features: modality 'noise' has 4 numbers, the cat"),
+        ({"features": {"noise": [0.0] * 4}}, "dimension", r"; send one or more of noise \(5 numbers\), shape \(9 num"),
+        ({"features": {"noise": [math.nan] * 5}}, "not_finite", "query's features: modality 'noise': column 0 is nan"),
+        ({"features": {"sound": [0.0]}}, "invalid", "query's features: modality 'sound' is unknown"),
     ],
 )
 def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, asked, reason, message):

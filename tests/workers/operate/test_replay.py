@@ -16,7 +16,8 @@ from omdml.errors import SourceError, StoreError
 from omdml.feedback import encode
 from omdml.streams.files.source import FileSource
 from omdml.streams.files.ungrouped import UngroupedFileSource
-from omdml.streams.memory_log import MemorySource
+from omdml.streams.letters import DeadLetters
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement
 from omdml.workers.cli import main
@@ -30,6 +31,7 @@ from tests.support.worlds import (
     TASKS,
     World,
     events,
+    extents,
     feedback,
     living_on,
     other_than,
@@ -121,6 +123,40 @@ def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path)
     learned = world.store.peek(name)
     assert model.learner.to_bytes() == learned.state
     assert (model.home, model.next) == (learned.home, learned.next)
+
+
+def test_a_replay_of_a_model_whose_new_home_lost_all_records_leaves_its_mark(tmp_path):
+    # Given a model that moved, and a home of which retention has deleted everything since
+    world = World(tmp_path, partitions=2)
+    name = next(entry for entry in map("user-{}".format, range(100)) if by_crc32(entry.encode(), 4) >= 2)
+    for seed in range(2):
+        worker = world.worker()
+        world.send(*events(20, seed, model=name), key=name)
+        run_until_idle(worker)
+        worker.stop()
+        worker.run()
+        if not seed:
+            world.log.add_partitions(2)
+            rehomed(world)
+    home = world.log.home(name)
+    world.log.trim(home, 20)
+    before = world.store.marks([home])[home]
+
+    # If the rest of the log is replayed and published
+    placement = world.store.placement(world.log.topic_id)
+    spec = Specs(world.configuration, {"items": world.catalogue}).find(name)
+    model = ReplayedModel(name, spec.fresh(), spec, placement)
+    model.begin_at(extents(world))
+    for records in read_as_placed(lambda: MemorySource(world.log, uuid.uuid4().hex), placement, False):
+        model.learn(records)
+    fit.publish(model, world.store, DeadLetters(MemorySink(MemoryLog())), "test", replace=True)
+    assert (model.learner.version, model.home) == (20, home)
+
+    # I expect workers to go on at what the log still holds, and to find no gap.
+    assert world.store.marks([home])[home] == before == 20
+    world.send(*events(5, 3, model=name), key=name)
+    run_until_idle(world.worker())
+    assert world.store.peek(name).version == 25
 
 
 def test_the_table_counts_each_mistake_before_it_was_learned(shop):

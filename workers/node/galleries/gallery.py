@@ -338,18 +338,27 @@ def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple
         chunk = metric.embed({name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}, task)
         if start == 0:
             centre = chunk.mean(axis=0, dtype=np.float64)
+            if not np.isfinite(centre).all():
+                # Moved by it, no item would be finite, so the culprit could not be told from the others.
+                raise diverged(chunk, start)
             embedding = GrowingMatrix((count, chunk.shape[1]))
         place = embedding.rows[start : start + len(chunk)]
         np.subtract(chunk, centre.astype(chunk.dtype), out=place, casting="same_kind")
     return embedding, centre
 
 
+def diverged(embedding: Array, first: int) -> CorruptError:
+    """The error about the item that lies farthest out, among embedded ones (n, R) from the row ``first`` on."""
+    # If all of them are finite, the farthest one moved the centre so far that squares of others overflow, too.
+    row = first + int(np.nan_to_num(np.abs(embedding), nan=np.inf).max(axis=1).argmax())
+    return CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
+
+
 def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
     """Squared lengths of embedded items from the row ``first`` on; CorruptError if one is not finite."""
     squares: NDArray[np.float32] = np.einsum("ij,ij->i", embedding, embedding)
     if not np.isfinite(squares).all():
-        row = first + int(np.flatnonzero(~np.isfinite(squares))[0])
-        raise CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
+        raise diverged(embedding, first)
     return squares
 
 

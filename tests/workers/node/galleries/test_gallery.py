@@ -52,12 +52,23 @@ def test_a_gallery_of_nothing_but_the_query_answers_nothing():
     assert len(Gallery(metric(), features(1)).nearest(query_of_row(0), 5).rows) == 0
 
 
-def test_a_metric_that_overflows_is_refused_naming_the_item():
-    huge = ProjectionMetric(
-        {"color": 0.5, "text": 0.5}, {n: np.full((2, d), 1e30, np.float32) for n, d in DIMS.items()}
+@pytest.mark.parametrize("size", [1e30, 1e38, np.nan], ids=["its square overflows", "infinite", "no number"])
+@pytest.mark.parametrize("row", [0, 17])
+def test_the_item_that_diverges_is_named_and_no_other(size, row):
+    table = features(30)
+    table["color"][row] = size
+    steep = ProjectionMetric(
+        {"color": 1.0, "text": 1.0}, {n: np.full((2, d), 1e3, np.float32) for n, d in DIMS.items()}
     )
-    with pytest.raises(CorruptError, match="item 0"):
-        Gallery(huge, features(3))
+    with pytest.raises(CorruptError, match=f"embeds item {row} to"):
+        Gallery(steep, table)
+
+
+def test_an_added_item_that_diverges_is_named():
+    table, more = features(30), features(40)
+    more["color"][35] = np.inf
+    with pytest.raises(CorruptError, match="embeds item 35 to"):
+        Gallery(metric(), table).grown(more)
 
 
 def test_a_metric_without_embedding_ranks_by_its_score():
