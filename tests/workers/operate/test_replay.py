@@ -146,7 +146,7 @@ def test_a_replay_of_a_model_whose_new_home_lost_all_records_leaves_its_mark(tmp
     placement = world.store.placement(world.log.topic_id)
     spec = Specs(world.configuration, {"items": world.catalogue}).find(name)
     model = ReplayedModel(name, spec.fresh(), spec, placement)
-    model.begin_at(extents(world))
+    model.note_beginnings(extents(world))
     for records in read_as_placed(lambda: MemorySource(world.log, uuid.uuid4().hex), placement, False):
         model.learn(records)
     fit.publish(model, world.store, DeadLetters(MemorySink(MemoryLog())), "test", replace=True)
