@@ -75,7 +75,7 @@ def test_a_request_that_fails_changes_nothing_and_the_rest_of_its_group_is_made(
         ({"features": {"shape": [1.0] * 8, "noise": [0.0] * 5}}, "dimension", "'shape' has 8 numbers, .* have 9"),
         ({"features": {}}, "missing_modality", "vectors of no modality: the catalogue has"),
         ({"features": {**VECTORS, "sound": [1.0]}}, "invalid", "an unknown modality 'sound': the catalogue has"),
-        ({"features": {**VECTORS, "noise": [1e300] * 5}}, "not_finite", "item 'i1': modality 'noise': row 0"),
+        ({"features": {**VECTORS, "noise": [1e300] * 5}}, "not_finite", "item 'i1': modality 'noise': column 0"),
         ({"features": {**VECTORS, "noise": [1e20] * 5}}, "too_large", "'i1', modality 'noise': it holds .*e\\+"),
         ({"attributes": {"any": 1}}, "invalid", "cannot be called 'any'"),
         ({"attributes": {"price": 1 << 5000}}, "invalid", "attribute 'price' is a number that is too large"),

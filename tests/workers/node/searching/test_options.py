@@ -202,7 +202,7 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
     assert "i6" not in [item["id"] for item in mixed]
     assert len(mixed) == 119
     refusal = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
-    assert "has 1 numbers" in refusal
+    assert "has 1 number," in refusal
     refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
 
 
