@@ -83,7 +83,9 @@ async def no_route(request: Request, error: HTTPException) -> Response:
     allowed = _allowed(request) if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_instead(request, allowed)}"
     response = error_reply(status, status.name.lower(), message)
-    response.headers.update({**(error.headers or {}), **({"allow": allowed} if allowed else {})})
+    response.headers.update(error.headers or {})
+    if allowed:
+        response.headers["Allow"] = allowed
     return response
 
 
