@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
+from omdml.errors import CorruptError, Fenced, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
@@ -197,7 +197,8 @@ class OwnedModels:
         """Drop a model if the store says that it was deleted.
 
         Raises Rewind if it took events since it was last saved: they begin it again. Raises StoreChanged if the store
-        lost more than this model, and StoreLost if there is no mark to tell by.
+        lost more than this model, and StoreLost if there is no mark to tell by. If a write was refused, raises
+        StoreChanged or ModelReplaced if one of them is why, and Fenced otherwise.
         """
         try:
             yield
@@ -211,6 +212,11 @@ class OwnedModels:
                 log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
             raise self._mark.rewind(model.name, begin, "model_deleted") from None
+        except Fenced:
+            # A store that came back from an older copy may have forgotten this owner's claim. Somebody who replaced the
+            # model has claimed it, too. Looking at the mark tells both from a second owner.
+            self._mark.look()
+            raise
 
     def require_written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
         """What a write did, by the store's answer. Raises Fenced, PlacementChanged, or the error that is the answer."""

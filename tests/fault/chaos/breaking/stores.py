@@ -1,6 +1,6 @@
 """Stores that forget writes which they acknowledged: a replica that takes over, files that lack the newest writes.
 
-The workers notice it by the server's run, or by a refused write, and learn again from the log what was forgotten.
+The workers notice it by the server's run, and learn again from the log what was forgotten.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import redis
 
 from tests.fault.chaos.service import MODELS, Service
 
-# If the store forgot a claim, too, the first write after that is refused, and the worker begins again all the same.
-NOTICED = ("event=store_changed", "event=fenced")
+NOTICED = "event=store_changed"
 
 
 def replica_takes_over(service: Service, chance: Random) -> None:
@@ -96,14 +95,11 @@ def _all_saved(service: Service) -> None:
 
 def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_least: int) -> None:
     """Have it happen, and note how many events the store's checkpoints lack afterwards."""
-    noticed, before = _noticed(service), positions(service)
+    noticed, before = service.said(NOTICED), positions(service)
     happen()
     after = positions(service)
     forgotten = sum(max(0, offset - after.get(model, 0)) for model, offset in before.items())
     service.forgotten.append(forgotten)
     assert forgotten >= at_least, f"the store has forgotten nothing: {before} -> {after}"
-    service.wait(lambda: _noticed(service) > noticed, "a worker to notice that the store changed")
+    service.wait(lambda: service.said(NOTICED) > noticed, "a worker to notice that the store changed")
 
-
-def _noticed(service: Service) -> int:
-    return sum(map(service.said, NOTICED))

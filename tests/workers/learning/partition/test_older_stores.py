@@ -87,6 +87,29 @@ def test_a_store_older_than_its_first_claim_of_a_model_is_replayed_too(world):
     assert versions(world, "user-1", "shop") == [10, 20]
 
 
+def test_a_store_that_forgot_its_claim_is_not_taken_for_a_second_owner(memory_world, capsys):
+    # Given a store that was copied while another worker owned the model
+    world = memory_world
+    before = world.worker()
+    world.send(*events(10))
+    run_until_idle(before)
+    world.store.back_up()
+    world.log.expel(before.services.source)
+    worker = world.worker()
+    world.send(*events(10, seed=1))
+    run_until_idle(worker)
+    # When it comes back as the copy
+    world.store.restore()
+    world.store.fail_over()
+    world.send(*events(10, seed=2))
+    run_until_idle(worker)
+    # Then the log tells so, and nothing is lost.
+    said = capsys.readouterr().out
+    assert "store_changed" in said
+    assert "fenced" not in said
+    assert versions(world, "shop") == [30]
+
+
 @pytest.mark.parametrize("when", ["before the mark is moved", "after"])
 def test_a_server_without_the_last_save_is_noticed_whatever_its_mark(memory_world, monkeypatch, when):
     world, store = memory_world, memory_world.store
