@@ -102,4 +102,3 @@ def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_l
     service.forgotten.append(forgotten)
     assert forgotten >= at_least, f"the store has forgotten nothing: {before} -> {after}"
     service.wait(lambda: service.said(NOTICED) > noticed, "a worker to notice that the store changed")
-
