@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Counts
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -45,6 +45,28 @@ ALONE = {
     "gallery_complete": "0 while the gallery of this version is being embedded and an older one helps to answer",
 }
 SINGLE = {**ALONE, "gallery_items": "Items that searches look at", "gallery_bytes": "Memory of its gallery"}
+
+
+class RecentSwaps:
+    """How fresh answers were at the last ``REMEMBERED`` swaps of a model, in 32 kB.
+
+    Any thread may use it. If two add at the same moment, one of the two may be lost.
+    """
+
+    def __init__(self) -> None:
+        # When a view was made, and how fresh it was. Pages that were never written to take no memory.
+        self._swaps = np.empty((REMEMBERED, 2))
+        self._count = 0
+
+    def add(self, made_at: float, freshness: float) -> None:
+        """Note a swap; the oldest one is forgotten for it."""
+        self._swaps[self._count % REMEMBERED] = made_at, freshness
+        self._count += 1
+
+    def after(self, since: float) -> NDArray[np.float64]:
+        """Seconds of the swaps to views made after ``since``, in no order."""
+        made_at, freshness = self._swaps[: self._count].T
+        return freshness[made_at > since]
 
 
 class NodeMetrics:
@@ -108,8 +130,7 @@ class NodeMetrics:
             outcome=ITEM_OUTCOMES,
         )
         self.item_change = new.seconds("item_change", "Seconds from a change's arrival until answers know it", STORE)
-        # When a view was made, and how fresh it was.
-        self._recent: dict[str, deque[tuple[float, float]]] = {}
+        self._recent: dict[str, RecentSwaps] = {}
 
     def watch(
         self, views: Mapping[str, View], label: Callable[[str], str], candidates: Mapping[str, CandidateIndex]
@@ -165,7 +186,7 @@ class NodeMetrics:
             ages = [now - oldest]
             self.fresh.labels(label).observe(max(0.0, ages[0]))
         if ages:
-            self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, max(0.0, *ages)))
+            self._recent.setdefault(label, RecentSwaps()).add(view.made_at, max(0.0, *ages))
 
     def _observe(self, label: str, trail: Trail, later: tuple[float, float, float]) -> None:
         """Observe how fresh the events of a publication are, which answers know from now on.
@@ -187,9 +208,9 @@ class NodeMetrics:
 
     def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
         """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""
-        seen = tuple(self._recent.get(self.models.of(label), ()))
-        recent = [freshness for made_at, freshness in seen if made_at > since]
-        if not recent:
+        swaps = self._recent.get(self.models.of(label))
+        recent = swaps.after(since) if swaps else np.empty(0)
+        if not recent.size:
             return None
         p50, p99 = np.percentile(recent, [50, 99]).tolist()
         return {"p50_s": p50, "p99_s": p99, "count": len(recent)}

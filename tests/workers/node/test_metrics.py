@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml.snapshot import Trail
 from omdml.streams.memory_log import MemoryLog, MemorySink
-from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.metrics import REMEMBERED, NodeMetrics, RecentSwaps
 from omdml.workers.node.writing import request_queue
 from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.telemetry.registry import ModelLabels
@@ -66,6 +66,15 @@ def test_freshness_covers_a_new_model_from_its_first_click_on():
         before = view
     assert metrics.freshness("shop")["count"] == 1874
     assert metrics.freshness("shop")["p99_s"] > 4
+
+
+def test_freshness_is_that_of_the_last_swaps_alone():
+    swaps = RecentSwaps()
+    for number in range(REMEMBERED + 5):
+        swaps.add(float(number), 1.0 if number < 5 else 0.1)
+    assert swaps.after(-1.0).tolist() == [0.1] * REMEMBERED
+    assert swaps.after(REMEMBERED + 2.0).tolist() == [0.1, 0.1]
+    assert swaps.after(1e9).tolist() == []
 
 
 def test_events_from_the_future_are_counted_and_not_hidden(tmp_path):
