@@ -1,7 +1,7 @@
 """Items that lack modalities: what to put in their place, mAP with three in ten blocks missing (MATHS 17).
 
 Learners learn on whole items, so that only the search is compared. *Left out*: a distance is that of the modalities
-that both items have, times the share of the weight that these have. *Mean*: the modality's mean over the catalogue.
+that both items have, divided by their share of the mean distance. *Mean*: the modality's mean over the catalogue.
 *Conditional mean*: ridge regression from the modalities that are there, learned on the items that have all of them.
 """
 
@@ -73,7 +73,7 @@ def conditional(features: Features, lacking: dict[str, Array], ridge: float) -> 
 
 
 def left_out(metric: Metric, case: Case, lacking: dict[str, Array]) -> float:
-    """MAP by distances of the modalities that both items have, times the share of the weight that these have."""
+    """MAP by distances of the modalities that both items have, divided by their share of the mean distance."""
     assert isinstance(metric, ProjectionMetric)
     features, test = case.items["features"], case.test
     names = list(metric.matrices)

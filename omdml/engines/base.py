@@ -18,6 +18,8 @@ Array = NDArray[Any]
 BLOCK = 16
 # The most events that can be counted.
 MOST = 2**53
+# The share by which rounding may move a sum of so many events.
+ROUNDING = 1e-6
 
 
 class Engine(ABC):
@@ -178,6 +180,15 @@ class HedgeEngine(Engine):
         """theta (m,): the weight of each modality, 1 in total."""
         shares = np.exp(self.state.log_weights - self.state.log_weights.max())
         return shares / shares.sum()
+
+    def weighs_by(self, log_beta: float, keep: float) -> bool:
+        """Whether all losses were weighed by this discount and faded by this factor, except for what has faded since.
+
+        The weights are a product of discounts. So log-weights are in proportion to losses, unless the discount or the
+        factor was another one for some of them.
+        """
+        expected = keep * log_beta * self.state.losses[:-1]
+        return bool(np.allclose(self.state.log_weights, expected, rtol=ROUNDING, atol=0.0))
 
     hedge_loss = property(lambda self: float(self.state.losses[-1]))
     fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))

@@ -281,8 +281,10 @@ class DCA(Learner):
     def learning_on(self, **hyperparameters: Any) -> Self:
         """As for :class:`Learner`. If this learner has a ``memory``, ``hedge_loss_bound`` is infinite from now on."""
         twin = super().learning_on(**hyperparameters)
+        engine: CovarianceEngine = twin._started("learning_on")
+        engine.refresh_in_time()
         if self.memory:
-            twin._started("learning_on").unbound_hedge_loss()
+            engine.unbound_hedge_loss()
         return twin
 
     @property

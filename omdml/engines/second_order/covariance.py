@@ -167,6 +167,11 @@ class CovarianceEngine(SummingEngine):
         bound = least + self._regret()
         return bound if bound < UNBOUNDED and self.rule == 1.0 else math.inf
 
+    def refresh_in_time(self) -> None:
+        """Bring the next refresh forward to when the memory asks for it, if it was due later without this memory."""
+        state = self.state
+        state.next[0] = min(state.next[0], max(self.version + 1, int(state.made[0]) + self.stride))
+
     def unbound_hedge_loss(self) -> None:
         """Make the bound infinite: from now on, other things fade than before."""
         self.state.hedge[-1] = UNBOUNDED

@@ -52,7 +52,8 @@ def catalogue_share(count: float, coordinates: int) -> float:
 def told_apart(variances: Array, added: float) -> Array:
     """Numbers (k,) of the coordinates whose variance, of ``variances`` (d,), is not far below the added variance.
 
-    The other coordinates cannot contribute a direction. Leaving them out makes the problem small for few pairs.
+    The other coordinates contribute next to nothing (MATHS 12 (b)). Leaving them out makes the problem small for few
+    pairs.
     """
     return np.flatnonzero(variances > SEEN * added) if added > 0 else np.zeros(0, np.intp)
 

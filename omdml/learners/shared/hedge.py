@@ -47,8 +47,14 @@ class HedgeLearner(Learner):
 
     @property
     def hedge_loss_bound(self) -> float:
-        """An upper bound of ``hedge_loss`` (MATHS 10); infinite if ``beta`` is 1."""
-        return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))
+        """An upper bound of ``hedge_loss`` (MATHS 10).
+
+        It is infinite if ``beta`` is 1, and after ``beta`` or ``memory`` was changed, until what came before has faded.
+        """
+        engine: HedgeEngine | None = self._engine
+        if engine is not None and not engine.weighs_by(math.log(self.beta), self._keep):
+            return math.inf
+        return hedge_bound(engine.fewest_mistakes if engine else 0.0, self.beta, len(self.dims))
 
 
 def hedge_bound(fewest: float, beta: float, modalities: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from unittest import mock
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from omdml import OMDML, Qwise
+from omdml import LOMDML, OMDML, Qwise
 from omdml.engines import spectral
 from omdml.errors import FeedbackError, ParameterError
 from omdml.snapshot import Snapshot
@@ -274,3 +275,22 @@ def test_what_stops_a_projection_half_way_leaves_nothing_behind(size, monkeypatc
     for learner in (model, twin):
         learner.learn_many(rows[30:], features, margin=margins[30:])
     assert model.to_bytes() == twin.to_bytes()
+
+
+@pytest.mark.parametrize("learner", [LOMDML, OMDML])
+@pytest.mark.parametrize("changed", [{"beta": 0.5, "memory": 50}, {"beta": 0.999, "memory": 40}])
+def test_a_changed_discount_leaves_no_bound_until_what_came_before_has_faded(learner, changed):
+    # One modality is always right, the other one always wrong.
+    features = {"right": np.array([[0.0], [0.0], [1.0]]), "wrong": np.array([[0.0], [1.0], [0.0]])}
+    init, rows = {name: np.eye(1) for name in features}, np.tile([0, 1, 2], (300, 1))
+    before = learner(dims_of(features), init=init, beta=0.999, memory=50)
+    before.learn_many(rows, features)
+    assert before.hedge_loss <= before.hedge_loss_bound < math.inf
+    model = before.learning_on(init=init, **changed)
+    assert model.hedge_loss == before.hedge_loss
+    assert model.hedge_loss_bound == math.inf
+    for count in (1, 100):
+        model.learn_many(rows[:count], features)
+        assert type(model).from_bytes(model.to_bytes()).hedge_loss_bound == math.inf
+    model.learn_many(np.tile(rows, (4, 1)), features)
+    assert model.hedge_loss <= model.hedge_loss_bound < math.inf

@@ -133,3 +133,14 @@ def test_a_restart_between_these_refreshes_changes_no_byte(many):
         again.learn_many(rows[begin:end], features)
         again = DCA.from_bytes(again.to_bytes())
     assert again.to_bytes() == whole.to_bytes()
+
+
+def test_a_memory_that_is_set_later_brings_the_next_refresh_forward(many):
+    features, rows = many
+    faithful = learner(features)
+    faithful.learn_many(rows[:5721], features)
+    model = faithful.learning_on(memory=300)
+    for first in range(5721, 5921, 10):
+        model.learn_many(rows[first : first + 10], features)
+        assert model.version - model._engine.state.made[0] < 30
+        assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
