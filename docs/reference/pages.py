@@ -28,8 +28,8 @@ PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE
 SECTION = re.compile(r"^(?:# )?\[([\w.\"*-]+)\]\s*(?:#\s*(.+))?$")
 # The sections of the configuration, with the part of the schema that describes each.
 SECTIONS = {
-    "log": ("Feedback log in files", "FileLog"),
-    "log (Kafka)": ("Feedback log in Kafka", "KafkaLog"),
+    "log": ('Feedback log in files, with `kind = "file"`', "FileLog"),
+    "log (Kafka)": ('Feedback log in Kafka, with `kind = "kafka"`', "KafkaLog"),
     "store": ("Store", "StoreConfig"),
     "catalogues.NAME": ("Catalogues", "CatalogueConfig"),
     "worker": ("Workers", "WorkerConfig"),
@@ -96,7 +96,8 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "## Models: `[models.NAME]`",
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
-        "Any other name has at most 200 characters, and one that is not ASCII counts as six or more.",
+        "Any other name has at most 200 characters. Those that are not `A-Z`, `a-z`, `0-9`, `-`, `_`, `.` or `~`",
+        "count as 3 to 12, as in a URL.",
         "Every model has these options. The defaults are those of a model of `dca`:",
         "",
         "| option | type | default | meaning |",

@@ -98,9 +98,9 @@ class DCA(Learner):
         ``d = min(rank, dimensions, items in the sample - 1)``, and fewer if items do not vary along them. With
         ``"coordinates"`` there are ``min(rank, dimensions)``. If ``init`` is arrays, ``rank`` has no effect.
     memory
-        Number of triplets over which the sums fade, at least 1: each triplet multiplies them by ``1 - 1 / memory``.
-        With 0 they never fade. A similar pair makes only the sums of near pairs fade, and a dissimilar pair only those
-        of far pairs.
+        Number of triplets over which the sums fade, at least 1, or 0: then they never fade. Each triplet multiplies
+        them by ``1 - 1 / memory``. A similar pair makes only the sums of near pairs fade, and a dissimilar pair only
+        those of far pairs.
     init
         ``"pca"`` computes principal coordinates from a sample of the features. ``"coordinates"`` takes the features as
         they are: a catalogue's mapped coordinates are principal ones already. Or give the arrays ``mean`` (D,),

@@ -45,7 +45,7 @@ class LOMDML(HedgeLearner, TripletLearner):
     beta
         Factor on the weight of a modality with ``f_i > 0`` at each gated triplet, in (0, 1].
     memory
-        Number of gated triplets over which Hedge's losses fade, >= 1. With 0 they never fade, as in the paper.
+        Number of gated triplets over which Hedge's losses fade, >= 1, or 0: then they never fade, as in the paper.
     gamma
         Margin that is added to f: a triplet is gated if ``f + gamma > 0``. If it is below 0, only clear mistakes are.
     step

@@ -45,7 +45,7 @@ class OMDML(HedgeLearner, FullMatrixLearner):
     beta
         Factor on the weight of a modality with ``f_i > 0`` at each gated comparison, in (0, 1].
     memory
-        Number of gated comparisons over which Hedge's losses fade, >= 1. With 0 they never fade, as in the paper.
+        Number of gated comparisons over which Hedge's losses fade, >= 1, or 0: then they never fade, as in the paper.
     gamma
         How many times its own margin is added to a comparison's f to decide whether it is gated.
     mu

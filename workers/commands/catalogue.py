@@ -43,7 +43,9 @@ def catalogue() -> None:
 )
 @click.option("--onnx", type=click.Path(exists=True, dir_okay=False), help="Your own model of pictures, an ONNX file.")
 @click.option(
-    "--onnx-size", type=click.IntRange(1, 512), help="Side of the model's input in pixels, if the model leaves it open."
+    "--onnx-size",
+    type=click.IntRange(1, 512),
+    help="Side of the model's input in pixels, if the model leaves it open. [default: 224]",
 )
 @click.option(
     "--onnx-normalize",

@@ -92,7 +92,7 @@ class NodeMetrics:
         )
         self.fresh = new.seconds(
             "freshness",
-            "Seconds from the oldest event of a publication until answers know it, once for each of its events",
+            "Seconds from the oldest event of a publication until answers know it, counted once for each of its events",
             FRESH,
             model=known,
         )

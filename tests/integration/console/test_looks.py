@@ -76,8 +76,8 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
         assert page.evaluate(colours, {"items": 1, "far": 1}) == before[1:]
         assert [name for name, _ in before] == [
             "plain: as before the first click",
-            "items: learned, what fits beside all items",
-            "far: learned, what fits beside what does not",
+            "items: learned, what fits compared with all items",
+            "far: learned, what fits compared with what does not",
         ]
         context.close()
 

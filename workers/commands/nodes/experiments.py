@@ -79,7 +79,7 @@ def sentence(experiment: Experiment) -> str:
     share = f"{second} wins {experiment.share:.0%} of the decided searches ({between})"
     confidence = f"{experiment.confidence:.1%} confidence"
     if experiment.better is None:
-        return f"not decided yet: {share}, at {confidence} of the 95 % needed"
+        return f"not decided yet: {share}, at {confidence}; 95% is needed"
     winner = second if experiment.better == "second" else first
     return f"{winner} is better: {share}, at {confidence}"
 

@@ -3,7 +3,7 @@ import { el } from "./dom.js";
 
 const SERIES = 6;
 // What the parts of a model of dca are; other models have the names of modalities.
-const MEANS = { plain: "as before the first click", items: "learned, what fits beside all items", far: "learned, what fits beside what does not" };
+const MEANS = { plain: "as before the first click", items: "learned, what fits compared with all items", far: "learned, what fits compared with what does not" };
 // A part keeps its colour when another one vanishes, and Watch draws its weight in the same.
 export const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
 const told = (name, share) => `${name} ${Math.round(100 * share)} %`;

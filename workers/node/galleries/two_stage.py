@@ -176,7 +176,7 @@ class TwoStageSearch:
             elif len(rows) < k:
                 raise TooFewCandidates(
                     f"{len(rows):,} of the candidates from the index may be answered, and {k:,} are asked for: ask for "
-                    f"fewer, or with a filter that leaves at most {MOST_COMPARED:,} items (it leaves {matching:,})"
+                    f"fewer, or with a filter that leaves at most {MOST_COMPARED:,} items (now {matching:,} are left)"
                 )
         return self._closest(rows, point, k)
 

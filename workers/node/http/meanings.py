@@ -29,8 +29,9 @@ EVERYWHERE = {
     "items": "The items, closest first",
     "parent": "The model that answered, because `model` has no version yet. `version` is 0 then.",
     "parent_version": "The version of `parent` that answered",
-    "candidates_version": "If the items to compare come from an index in a vector database, or by the gallery of "
-    "an older version while that of this one is embedded: the version that it holds. Near items may be missing.",
+    "candidates_version": "If the items to compare come from an index in a vector database, or from the gallery "
+    "of an older version while that of this one is embedded: the version of this index or gallery. Near items may be "
+    "missing.",
     "at": "The time, " + SECONDS,
     "features": 'Raw vectors by modality, such as `{"color": [0.9, 0.1]}`',
     "attributes": "All attributes of the item. They replace those that it had. Without this field it keeps them.",

@@ -57,7 +57,7 @@ function card(one) {
 function sentence(one, names) {
   if (one.share === null) return "No search was won yet. Clicks come by POST /clicks, from click.js or from your own pages.";
   const share = `Of the searches that one side won, ${names[1]} won ${percent(one.share)} (between ${percent(one.low)} and ${percent(one.high)})`;
-  if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
+  if (one.better === null) return `${share}. This is no sure difference yet: the confidence is ${percent(one.confidence)}, and ${percent(SURE)} is needed.`;
   return `${share}. The confidence is ${percent(one.confidence)}, however often somebody looks.`;
 }
 
