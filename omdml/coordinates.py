@@ -55,8 +55,8 @@ class CoordinateMap:
 
         ``k_i = exp(-|z - l_i|^2 / width)``,    ``coordinates = sum over modalities (linear' z + kernel' k) - offset``
 
-    where ``kernel`` holds the whitening over the landmarks too, so that nothing else is computed for a new item. For
-    figures and the derivation see MATHS 13.
+    ``kernel`` holds the whitening over the landmarks too, so that nothing else is computed for a new item. For figures
+    and the derivation see MATHS 13.
 
     Examples
     --------

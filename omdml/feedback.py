@@ -30,7 +30,8 @@ User = Annotated[str, Meta(min_length=1, max_length=200)]
 EventId = Annotated[str, Meta(min_length=1, max_length=128)]
 Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
 Shown = Annotated[tuple[Id, ...], Meta(max_length=MAX_SHOWN)]
-Vectors = dict[str, dict[str, list[float]]]
+# By id of the item, then by modality.
+ItemVectors = dict[str, dict[str, list[float]]]
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
@@ -49,7 +50,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
     model: Id
     id: EventId | None = None
     at: Annotated[float, Meta(ge=0)] | None = None
-    features: Vectors | None = None
+    features: ItemVectors | None = None
     user: User | None = None
 
 

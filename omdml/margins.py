@@ -44,11 +44,11 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
 
 
 def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features: Mapping[str, Array]) -> Array:
-    """Margins (n,) of judgements, in [-1, 1]: half the difference of the mean ``v_q . v_set`` of relevant and
-    irrelevant sets.
+    """Margins (n,) of judgements, in [-1, 1].
 
-    0 if a judgement has no relevant or no irrelevant sets. The margins do not use the scores, whose sigmoid saturates
-    and has a learned slope.
+    A margin is half the difference of the mean ``v_q . v_set`` of relevant and irrelevant sets. It is 0 if a judgement
+    has no relevant or no irrelevant sets. The margins do not use the scores, whose sigmoid saturates and
+    has a learned slope.
     """
     groups = [[query, *relevant, *irrelevant] for query, relevant, irrelevant in judgements]
     vectors = metric.embed_sets(features, [rows for sets in groups for rows in sets]) if groups else np.empty((0, 0))

@@ -33,6 +33,8 @@ SCRATCH = re.compile(r"omdml-[0-9a-f]{16}\.unfinished")
 CLEANED = 4096
 # Seconds between two tries at a lock.
 LOOK_S = 0.01
+# The number, size and time of a file.
+Stamp = tuple[int, ...]
 
 
 def put(path: Path, data: bytes, mode: int = 0o666, ready: Callable[[], None] | None = None) -> None:
@@ -86,8 +88,10 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
 
 @functools.lru_cache(maxsize=CLEANED)
 def drop_unfinished(folder: Path) -> None:
-    """Delete what processes have left in a folder that were killed as they wrote there. Done once a process: what
-    others leave from then on is deleted by the next one."""
+    """Delete what processes have left in a folder that were killed as they wrote there.
+
+    This is done once a process: what others leave from then on is deleted by the next one.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -157,6 +161,15 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def stamp(path: str | Path) -> Stamp:
+    """What tells one content of a file from another; empty if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -58,8 +58,10 @@ def named_letters(record: Record, secret: bytes, headers: Container[str] = (RESE
 
 
 def position_of_copy(record: Record, secret: bytes | None) -> Position | None:
-    """Where the event lies that was refused by its model, and of which this one is a copy; None if it is no copy, or
-    if the store's secret, which tells, is not given."""
+    """Where the refused event lies of which this one is a copy.
+
+    None if it is no copy, or if the store's secret, which tells, is not given.
+    """
     return next(iter(named_letters(record, secret, (RESENT,))), None) if record.headers and secret else None
 
 

@@ -69,7 +69,7 @@ def world() -> worlds.World:
 
 
 def turned(payload: bytes, content_type: str) -> bytes:
-    """An event's JSON as it travels under this content type; as it is where MessagePack cannot hold its numbers."""
+    """An event's JSON as it travels under this content type; as it is if MessagePack cannot hold its numbers."""
     with raises_at_most(OverflowError):
         return payload if content_type == BOTH[0] else msgspec.msgpack.encode(msgspec.json.decode(payload))
     return payload

@@ -153,36 +153,36 @@ class Problem:
         vectors = np.linalg.eigh(matrix)[1][:, : self.k]
         return vectors @ vectors.T
 
-    def step(self, M: Sequence[Array], near: float) -> Step:
-        """The convex problem that replaces the whole one at M, with a weight ``near`` that draws it towards M."""
-        pull = [near * matrix - self.trace * np.eye(len(matrix)) for matrix in M]
+    def step(self, M: Sequence[Array], proximal: float) -> Step:
+        """The convex problem that replaces the whole one at M, with a weight ``proximal`` that draws it towards M."""
+        pull = [proximal * matrix - self.trace * np.eye(len(matrix)) for matrix in M]
         if self.mu:
             pull = [part - self.mu * self.fantope(matrix) for part, matrix in zip(pull, M, strict=True)]
-        return Step(self.lam + near, pull, near / 2 * sum(float((matrix**2).sum()) for matrix in M))
+        return Step(self.lam + proximal, pull, proximal / 2 * sum(float((matrix**2).sum()) for matrix in M))
 
 
 def solve(problem: Problem, tol: float) -> list[Array]:
     """M_i (d_i, d_i) at the optimum."""
     M: list[Array] = [np.zeros((size, size)) for size in problem.dims]
     alpha = np.where(problem.margin > 0, 0.5, 0.0)
-    near = 0.0 if problem.lam and problem.mu else max(0.0, start_weight(problem) - problem.lam)
+    proximal = 0.0 if problem.lam and problem.mu else max(0.0, start_weight(problem) - problem.lam)
     value = np.inf
     for _ in range(ROUNDS):
-        step = problem.step(M, near)
-        M, alpha = resolve(problem, step, alpha, tol / 10 if near else tol)
+        step = problem.step(M, proximal)
+        M, alpha = resolve(problem, step, alpha, tol / 10 if proximal else tol)
         before, value = value, problem.objective(M)
         if problem.mu:
             if before - value <= tol * value:
                 return M
         elif value - problem.bound(alpha) <= tol * value:
             return M
-        near /= LONGER
+        proximal /= LONGER
     warnings.warn(f"no optimum within {tol:g} after {ROUNDS} rounds; the objective is {value:.9g}", stacklevel=3)
     return M
 
 
 def start_weight(problem: Problem) -> float:
-    """The weight ``near`` of the first step, with which it moves M about as far as one comparison needs."""
+    """The weight ``proximal`` of the first step, with which it moves M about as far as one comparison needs."""
     sides = [*problem.near, *problem.far]
     return float(sum((np.einsum("ij,ij->i", side, side) ** 2).sum() for side in sides)) or 1.0
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from omdml.engines.base import addresses_of
 from omdml.engines.second_order.covariance import CovarianceEngine
 from omdml.engines.second_order.moments import Moments
 from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
@@ -70,7 +71,7 @@ def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> l
     engine: CovarianceEngine = start._started("unlearnable")
     table, matrices, known = _taken(start, rows, features)
     items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
-    addresses = np.array([matrix.__array_interface__["data"][0] for matrix in matrices], np.uint64)
+    addresses = addresses_of(matrices)
     errors, first = [], 0
     while first < len(table):
         tile = table[first : first + TILE]

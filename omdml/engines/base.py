@@ -78,7 +78,7 @@ class Engine(ABC):
             A comparison has values that are not finite, or learning it would overflow. ``row`` is its index, and the
             state is as before the call.
         """
-        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        addresses = addresses_of(tables)
         each = self._each(rows, columns)
         scores = np.empty(len(each))
         copies = self._keep(len(each))
@@ -192,6 +192,11 @@ class HedgeEngine(Engine):
 
     hedge_loss = property(lambda self: float(self.state.losses[-1]))
     fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))
+
+
+def addresses_of(tables: Sequence[Array]) -> Array:
+    """The address in memory of the first number of each matrix (m,), as kernels take it."""
+    return np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
 
 
 def copied(part: Any, memo: dict[int, Any]) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from omdml.errors import StartError
 from omdml.initial import NOISE, SAMPLE
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_rate, expect
+from omdml.learners.shared.checks import check_rate, check_shapes, expect
 from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics.bilinear import BilinearMetric
 
@@ -98,12 +98,8 @@ class OASIS(TripletLearner):
         check_rate("C", self.C)
         if isinstance(self.init, str):
             expect(self.init == "identity", "init", self.init, "'identity' or arrays")
-            return
-        expect(set(self.init) == set(self.dims), "init", sorted(self.init), f"arrays for {sorted(self.dims)}")
-        for name, array in self.init.items():
-            shape, size = np.shape(array), self.dims[name]
-            sound = shape == (size, size) and bool(np.isfinite(array).all())
-            expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape ({size}, {size})")
+        else:
+            check_shapes(self.init, self._shapes({}))
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
         draw = np.random.default_rng(self.seed)

@@ -102,11 +102,11 @@ class SetMetric(Metric):
         return total
 
     def match(self, query: Array, elements: Array, sizes: Array) -> Array:
-        """Scores (n,) of sets by greedy matching: query vectors (Q, r) and elements of a set are paired, each used
-        once.
+        """Scores (n,) of sets by greedy matching of query vectors (Q, r) and elements.
 
-        A score is the sum of the cosines of the pairs. SETNET 5.3 does not say what to add up. S would not do, because
-        b is learned for whole sets and is too high for single elements.
+        The vectors of the query and the elements of a set are paired, each used once. A score is the sum of the cosines
+        of the pairs. SETNET 5.3 does not say what to add up. S would not do, because b is learned for whole sets and is
+        too high for single elements.
 
         Parameters
         ----------

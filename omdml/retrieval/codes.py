@@ -74,8 +74,7 @@ class Codes:
     @property
     def nbytes(self) -> int:
         """Bytes of memory of codes, scales, squares and radii."""
-        rooms = self._codes, self._scales, self._squares, self._radii
-        return sum(room.rows.nbytes for room in rooms)
+        return sum(part.rows.nbytes for part in (self._codes, self._scales, self._squares, self._radii))
 
     def candidates(
         self,

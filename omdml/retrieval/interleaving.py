@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Share of wrong verdicts among experiments with two equal rankings, even if they are watched for ever.
 ALPHA = 0.05
@@ -78,6 +78,10 @@ class Verdict(NamedTuple):
     low: float
     high: float
     confidence: float
+
+    def named(self) -> dict[str, Any]:
+        """The fields by name, with ``first`` or ``second`` for the better ranking."""
+        return {**self._asdict(), "better": None if self.better is None else ("first", "second")[self.better]}
 
 
 def verdict(first: int, second: int, alpha: float = ALPHA) -> Verdict:

@@ -53,7 +53,7 @@ from omdml.streams.catalogues.manifest import (
 from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
 from omdml.streams.catalogues.verified import checked_map
-from omdml.streams.disk import put, sync
+from omdml.streams.disk import Stamp, put, stamp, sync
 
 MANIFEST = "catalogue.json"
 THUMBNAILS = "thumbnails"
@@ -123,8 +123,8 @@ class MappedCatalogue(Items):
 
     def _new_manifest(self) -> FolderManifest | None:
         """The manifest, if it is not the one that was read last."""
-        stamp = _stamp(self.path / MANIFEST)
-        if stamp and stamp == self._stamp:
+        seen = stamp(self.path / MANIFEST)
+        if seen and seen == self._stamp:
             return None
         manifest = read_manifest(self.path)
         known = len(self._parts)
@@ -133,7 +133,7 @@ class MappedCatalogue(Items):
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds generation "
                 f"{manifest.generation}: restart the workers, then the nodes, to open the new one"
             )
-        self._stamp = stamp
+        self._stamp = seen
         self.manifest = manifest
         return manifest
 
@@ -158,7 +158,7 @@ class MappedCatalogue(Items):
         self._know_sets(sets)
         self._parts, self.offset = (*self._parts, *added), offset
         self._show()
-        return not (self._waiting and _stamp(self.path / MANIFEST) != self._stamp)
+        return not (self._waiting and stamp(self.path / MANIFEST) != self._stamp)
 
     def _ids_of(self, added: Sequence[CataloguePart]) -> list[str]:
         """Ids of the items of these parts."""
@@ -242,18 +242,6 @@ class Digests(NamedTuple):
     first: int
     rows: int
     sha256: Mapping[str, str]
-
-
-Stamp = tuple[int, ...]
-
-
-def _stamp(path: Path) -> Stamp:
-    """What tells one content of a file from another; empty if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_manifest(folder: Path) -> FolderManifest:

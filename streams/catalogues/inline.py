@@ -12,7 +12,7 @@ from omdml.feedback import Feedback
 from omdml.streams.protocols.catalogue import Catalogue
 
 # The vectors of one item: raw numbers by modality.
-Vectors = Mapping[str, Sequence[float]]
+RawVectors = Mapping[str, Sequence[float]]
 
 
 class InlineTable:
@@ -82,7 +82,7 @@ def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
 
 
 def scaled_vectors(
-    catalogue: Catalogue, owner: str, vectors: Vectors, some: bool = False
+    catalogue: Catalogue, owner: str, vectors: RawVectors, some: bool = False
 ) -> dict[str, NDArray[np.float32]]:
     """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality of the catalogue's features.
 

@@ -132,7 +132,7 @@ class TestCheckpointsOfAnyStore:
         assert store.save(checkpoint(5), epoch) is Written.FENCED
         assert store.claim("shop").checkpoint == checkpoint(8)
 
-    def test_a_position_goes_back_only_where_that_is_asked_for_and_by_the_owner(self, store: Store) -> None:
+    def test_a_position_goes_back_only_if_its_owner_asks_for_that(self, store: Store) -> None:
         first = store.claim("shop").epoch
         store.save(checkpoint(8), first)
         epoch = store.claim("shop").epoch

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def stepped(w, v, margin, *, eta, lam, centre, exact):
-    """``w - eta lam (w - centre) - rate [w.v + margin > 0] v``, the rates capped where ``exact``."""
+    """``w - eta lam (w - centre) - rate [w.v + margin > 0] v``, the rates capped if ``exact``."""
     loss = w @ v + margin
     rate = eta if loss > 0 and v.any() else 0.0
     shrink = eta * lam

@@ -304,7 +304,7 @@ def test_a_store_that_was_emptied_under_a_worker_is_not_taken_for_a_rehome(tmp_p
         run_until_idle(worker)
 
 
-def test_a_rewind_to_after_the_rehome_keeps_it(tmp_path):
+def test_a_rewind_to_after_the_rehome_keeps_it():
     placement = Placement.first("crc32", 2).grown(4, {0: 10, 1: 20})
     assert placement.rewound({0: 10, 1: 20, 2: 0, 3: 0}, "crc32") == placement
     assert placement.rewound({0: 10, 1: 19, 2: 0, 3: 0}, "murmur2") == Placement.first("murmur2", 2)

@@ -19,8 +19,8 @@ from omdml.workers.operate.letters import (
     fate,
     learnable,
     oldest_first,
-    passed,
-    position,
+    passed_letters,
+    position_named,
     resend,
     settle,
     since_then,
@@ -123,9 +123,9 @@ def letters(
 def explain(configuration: Configuration, wanted: str) -> LetterInFull:
     """One letter in full; raises FeedbackError if there is none at that position."""
     book = read_letters(configuration.log)
-    letter = book.letters[position(book, wanted)]
+    letter = book.letters[position_named(book, wanted)]
     store = open_stores(configuration)
-    event, why = learnable(letter, open_specs(configuration), passed([letter], store))
+    event, why = learnable(letter, open_specs(configuration), passed_letters([letter], store))
     became = fate(letter, book, store)
     return LetterInFull(
         **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},
@@ -142,7 +142,7 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
     with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
-        positions = [position(book, text) for text in wanted]
+        positions = [position_named(book, text) for text in wanted]
         sent, remaining = resend(
             [book.letters[place] for place in positions if place not in book.resent], specs, store, sender
         )
@@ -155,7 +155,7 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
     """Settle these letters although their events were not sent again."""
     with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
-        positions = [position(book, text) for text in wanted]
+        positions = [position_named(book, text) for text in wanted]
         letters = [letter for letter in book.open if letter.position in positions]
         settle(letters, sender)
     settled = len(positions) - len(letters)

@@ -83,16 +83,16 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     """Show all that is known about one letter. It says what became of its event, and whether it would be learned
     now.
     """
-    from omdml.workers.operate.letters import fate, learnable, passed, position
+    from omdml.workers.operate.letters import fate, learnable, passed_letters, position_named
     from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
 
     book = read_letters(configuration.log)
-    place = position(book, wanted)
+    place = position_named(book, wanted)
     letter = book.letters[place]
     store = open_stores(configuration)
-    verdict = learnable(letter, open_specs(configuration), passed([letter], store))
+    verdict = learnable(letter, open_specs(configuration), passed_letters([letter], store))
     # A dismissed letter is sent only if its position is named, so the position is always named here.
     now = f"would be learned: omdml letters resend {wanted}"
     if not verdict.event:
@@ -132,7 +132,7 @@ def resend(
 
     The exit code is 0 even if events would be refused again. Their letters stay open, and the output says why.
     """
-    from omdml.workers.operate.letters import chosen, position
+    from omdml.workers.operate.letters import chosen, position_named
     from omdml.workers.operate.letters import resend as send_again
     from omdml.workers.wiring.dead_letters import open_sender, read_letters
     from omdml.workers.wiring.models import open_specs
@@ -142,7 +142,7 @@ def resend(
     # The sender is opened before the letters are read, because nobody else can send one of them from then on.
     with nullcontext() if dry_run else closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
-        positions = [position(book, text) for text in wanted]
+        positions = [position_named(book, text) for text in wanted]
         unsettled = [book.letters[place] for place in positions if place not in book.resent] if positions else book.open
         sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
     say(f"{'would send' if dry_run else 'sent'} {sent:,}; {remaining.total():,} would be refused again")
@@ -164,7 +164,7 @@ def dismiss(
     omdml doctor no longer counts dismissed letters, and resend passes them over. They are not deleted: list and explain
     show them.
     """
-    from omdml.workers.operate.letters import chosen, position, settle
+    from omdml.workers.operate.letters import chosen, position_named, settle
     from omdml.workers.wiring.dead_letters import open_sender, read_letters
 
     if not (wanted or reason or model or every):
@@ -172,6 +172,6 @@ def dismiss(
     # The sender is opened before the letters are read, because nobody else can send one of them from then on.
     with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
-        dismissed = chosen(book.open, reason, model, [position(book, text) for text in wanted])
+        dismissed = chosen(book.open, reason, model, [position_named(book, text) for text in wanted])
         settle(dismissed, sender)
     say(f"{amount(len(dismissed), 'letter')} dismissed, {len(book.open) - len(dismissed):,} still open")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.errors import CatalogueError, ConfigurationError, NoModel, OmdmlError
+from omdml.workers.configuration.learner_names import LEARNER_NAMES
 from omdml.workers.configuration.process import visible
 
 # Even ``omdml --help`` imports this file, so the functions themselves import what only a running command needs.
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from omdml.workers.configuration import config
 
 DEFAULT_FILE = "omdml.toml"
-# The names of all learners. Importing the learners would take time; a test compares the names with them.
-LEARNER = click.Choice(
-    ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
-)
+LEARNER = click.Choice(LEARNER_NAMES)
 NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
     "--accept-gap", is_flag=True, help="Go on without the events of a part of the log that is lost."

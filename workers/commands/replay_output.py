@@ -24,7 +24,7 @@ from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.model.parts.vector import Vector
-from omdml.workers.operate import fit, replayed_parts
+from omdml.workers.operate import fit, published_replay, replayed_parts
 from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
 from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
@@ -59,14 +59,14 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     """
     process.one_thread()
     specs = chosen(open_specs(configuration), name, options)
-    store = open_stores(configuration)
     if specs[0].parts or options.vector is not None:
         replay_parts(configuration, name, specs[0], options, console)
         return
+    store = open_stores(configuration)
     _, placement = placement_of(configuration.log, store)
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
-        fit.check_absent(store, name)
+        published_replay.check_absent(store, name)
     extents = log_extents(configuration.log)
     if options.left_out != NOTHING and not options.accept_gap:
         check_log(store, name, extents)
@@ -115,9 +115,9 @@ def published(
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
         options.left_out.check_users(model.passed_over, model.name)
-        fit.check_whole(model, store)
+        published_replay.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
-        fit.publish(model, store, letters, process.platform(), options.replace, since)
+        published_replay.publish(model, store, letters, process.platform(), options.replace, since)
     summary = f"{model.name}: version {model.learner.version:,} is live. If they are stopped, start the workers: they "
     summary += f"go on from offset {model.next}"
     if options.left_out == NOTHING:

@@ -124,7 +124,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """A digest of everything that changes what is learned. To write a default out does not change it."""
         chosen = {**defaults(self.learner), **self.parameters}
         plain = {name: float(v) if type(v) is int else v for name, v in chosen.items()}
-        # a digest of features has no third part: checkpoints of before there was a choice keep theirs
+        # A digest of features has no third part, so that checkpoints from before there was a choice keep theirs.
         rest = () if self.coordinates == "features" else (self.coordinates,)
         return hashlib.sha256(msgspec.json.encode((self.learner, plain, *rest), order="sorted")).hexdigest()
 

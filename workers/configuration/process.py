@@ -35,8 +35,11 @@ COLLECT_EVERY_S = 60.0
 
 
 class LogStream:
-    """Standard error, for the log. A line that it does not take is left out: whether a process goes on must not depend
-    on the disk or the reader of its log. Lines are counted before (telemetry/log_events.py), so /metrics has them."""
+    """Standard error, for the log. A line that it does not take is left out.
+
+    Whether a process goes on must not depend on the disk or the reader of its log. Lines are counted before
+    (telemetry/log_events.py), so /metrics has them.
+    """
 
     def write(self, text: str) -> None:
         """Write the text; a reader that went away is ignored."""

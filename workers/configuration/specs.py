@@ -36,7 +36,7 @@ class Start(NamedTuple):
 
 
 def _start_of(learner: Learner, parent: int | None) -> Start:
-    # by way of bytes, as a model goes on that was saved at its start
+    # This goes by way of bytes, as for a model that was saved at its start and goes on.
     learner = Learner.from_bytes(learner.to_bytes())
     return Start(learner, learner.metric, parent)
 
@@ -52,7 +52,7 @@ class Spec(NamedTuple):
     guard: GuardConfig
     # How many models may exist, if the label is a pattern.
     max_models: int
-    # by generation: all models of a pattern start alike, and computing a start may take seconds
+    # The start of each generation: all models of a pattern start alike, and computing a start may take seconds.
     starts: dict[str, Start]
     # The model that new ones begin from.
     parent: str = ""
@@ -147,12 +147,12 @@ class Specs:
         self.configuration = configuration
         self.catalogues = catalogues
         self._found: dict[str, Spec] = {}
-        # one object for all models that see a catalogue in the same coordinates
+        # One object for all models that see a catalogue in the same coordinates.
         self._seen: dict[tuple[str, str], Catalogue] = {}
         for label, config in configuration.models.items():
             if (key := (config.catalogue, config.coordinates)) not in self._seen:
                 self._seen[key] = _in_coordinates(label, config, catalogues)
-        # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
+        # A worker asks a dozen times about each model of a batch, and a pattern is slow to match.
         self.find = lru_cache(REMEMBERED)(self._find)
         self.in_parts = configuration.in_parts
 

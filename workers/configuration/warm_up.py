@@ -65,7 +65,7 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc] # numba's classes
         self._tell, self._told = tell, False
 
     def on_start(self, event_: Any) -> None:
-        # it stays registered: numba walks along its list of listeners, and would pass over the next one
+        # It stays registered: numba walks along its list of listeners, and would pass over the next one.
         if not self._told:
             self._told = True
             self._tell()

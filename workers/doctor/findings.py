@@ -64,7 +64,7 @@ def look(check: str, examine: Callable[[], str | Iterable[Remark]]) -> list[Find
     except OmdmlError as problem:
         return [Finding(check, Level.ERROR, str(problem))]
     except Exception as problem:
-        # a doctor reports what it finds, also what nobody foresaw
+        # A doctor reports what it finds, also what nobody foresaw.
         sentence = f"{type(problem).__name__}: {problem}; omdml does not foresee this: report it"
         return [Finding(check, Level.ERROR, sentence)]
 

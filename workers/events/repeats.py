@@ -52,7 +52,7 @@ class SeenIds:
                 f"ids of repeated events: {len(data)} bytes, expected a multiple of {ID_BYTES}, at most "
                 f"{WINDOW * ID_BYTES}"
             )
-        # oldest first
+        # The oldest is first.
         self._hashes: Array = np.frombuffer(data, "<u8")
 
     @property

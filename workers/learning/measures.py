@@ -10,7 +10,7 @@ from functools import partial
 from omdml.errors import OmdmlError, StoreError
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.wording import amount
-from omdml.workers.learning.metrics import GUARD_MARGIN
+from omdml.workers.learning.metrics import GUARD_DOUBT, GUARD_MARGIN
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
@@ -29,7 +29,7 @@ SINGLE = {
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
     "withheld": "1 if the guard withholds the newest version",
     "guard_margin": GUARD_MARGIN,
-    "guard_doubt": "Margin of error of the guard's margin",
+    "guard_doubt": GUARD_DOUBT,
     "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",
     "partition": "Number of the model's home partition",

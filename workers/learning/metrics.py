@@ -34,8 +34,9 @@ WAITING_FOR = ("damaged", "moved")
 TAKEN_BACK = "taken_back"
 # The label of what the guard keeps from going live.
 WITHHELD = "held"
-# /metrics/models has it too.
+# /metrics/models has them too.
 GUARD_MARGIN = "Mean gain in margin of the newest version over the reference, when last judged"
+GUARD_DOUBT = "Margin of error of the guard's margin"
 
 
 class WorkerMetrics:
@@ -206,7 +207,7 @@ class Output:
         )  # fmt: skip
         at_zero(self.decisions, known, [WITHHELD], WORDS)
         self.margin = new.gauge("guard_margin", GUARD_MARGIN, model=())
-        self.doubt = new.gauge("guard_doubt", "Margin of error of the guard's margin", model=())
+        self.doubt = new.gauge("guard_doubt", GUARD_DOUBT, model=())
         self.withheld = new.gauge("models_held", "Models whose newest version the guard withholds", model=known)
         self.withheld_since = new.gauge(
             "held_since_timestamp_seconds",

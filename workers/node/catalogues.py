@@ -30,17 +30,13 @@ class CurrentModels:
 
     def catalogue(self, model: str) -> Catalogue:
         """The catalogue of a model, with the items added since; raises ConfigurationError for an unknown model."""
-        spec = self._specs.find(model)
-        if spec is None:
-            raise ConfigurationError(f"no model {model!r} is configured")
+        spec = self._spec(model)
         self._refresh(spec)
         return spec.catalogue
 
     def first(self, model: str) -> Snapshot:
         """What a worker would publish of a model before its first event; raises StartError, ConfigurationError."""
-        spec = self._specs.find(model)
-        if spec is None:
-            raise ConfigurationError(f"no model {model!r} is configured")
+        spec = self._spec(model)
         return Snapshot(
             model=model,
             learner=spec.learner.name,
@@ -66,6 +62,12 @@ class CurrentModels:
             if spec is None or error.reason != "unknown_item" or not self._refresh(spec):
                 raise
             check(event, self._specs)
+
+    def _spec(self, model: str) -> Spec:
+        spec = self._specs.find(model)
+        if spec is None:
+            raise ConfigurationError(f"no model {model!r} is configured")
+        return spec
 
     def _refresh(self, spec: Spec) -> int:
         """Take in what was added to a catalogue; returns how many items. If that fails, the reason is logged once."""

@@ -222,8 +222,10 @@ def is_recent(trail: Trail, now: float) -> bool:
 
 
 def stages_of(trail: Trail, later: tuple[float, float, float]) -> list[float]:
-    """Seconds that the oldest event of a publication spent in each of ``STAGES``; ``later`` is when what answers was
-    published, when this node began to load it, and when it went live."""
+    """Seconds that the oldest event of a publication spent in each of ``STAGES``.
+
+    ``later`` is when what answers was published, when this node began to load it, and when it went live.
+    """
     times = (trail.oldest, trail.taken, trail.learned, *later)
     return [max(0.0, end - begin) for begin, end in pairwise(times)]
 

@@ -188,8 +188,11 @@ class RetrievalNode:
         return view
 
     def view_of(self, model: str | None, version: int) -> View:
-        """The view of a stored version, live or not, or of version 0. Raises SearchError: ``unknown_model``,
-        ``not_kept``, ``unservable``. Raises StoreError if the store is out of reach."""
+        """The view of a stored version, live or not, or of version 0.
+
+        Raises SearchError: ``unknown_model``, ``not_kept``, ``unservable``. Raises StoreError if the store is out of
+        reach.
+        """
         return self._past.view(self.models.find(model), version)
 
     def search(

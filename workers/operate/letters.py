@@ -34,7 +34,7 @@ class LetterVerdict(NamedTuple):
     why: str = ""
 
 
-def passed(letters: Collection[Letter], store: Store) -> set[Position]:
+def passed_letters(letters: Collection[Letter], store: Store) -> set[Position]:
     """The letters whose events no worker reads again: they are below the mark, or below their model's position."""
     marks = store.marks({letter.partition for letter in letters})
     reached = store.positions(sorted({name for letter in letters for name in kept_as(letter)}))
@@ -131,10 +131,10 @@ def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender
     Open the sender before you read the letters: from then on nobody else can settle one of them.
     """
     letters = list(letters)
-    standing = passed(letters, store)
+    passed = passed_letters(letters, store)
     learned, remaining = list[tuple[Letter, str]](), Counter[str]()
     for letter in letters:
-        event, why = learnable(letter, specs, standing)
+        event, why = learnable(letter, specs, passed)
         if event is None:
             remaining[why] += 1
         else:
@@ -165,7 +165,7 @@ def settle(letters: Sequence[Letter], sender: Sender) -> None:
         sender.dismiss(letters[first : first + PORTION])
 
 
-def position(book: Book, text: str) -> Position:
+def position_named(book: Book, text: str) -> Position:
     """The position of the letter that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if it is not one."""
     positions = [place for place in book.letters if text in (f"{place[0]}/{place[1]}", f"{place[0].number}/{place[1]}")]
     if len(positions) == 1:

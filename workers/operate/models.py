@@ -22,8 +22,10 @@ ATTEMPTS = 5
 
 
 def configured_spec(specs: Specs, name: str) -> Spec:
-    """The specification of a model; raises ConfigurationError if no configured model covers its name, or if no event
-    could ever name it."""
+    """The specification of a model.
+
+    Raises ConfigurationError if no configured model covers its name, or if no event could ever name it.
+    """
     if not can_be_kept(name):
         raise ConfigurationError(too_long(name))
     spec = specs.find(name)

@@ -110,7 +110,7 @@ def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: K
     except CatalogueError as error:
         return Problem(f"the catalogue cannot be read ({error})", "bring the catalogue back, then restart the nodes")
     except StoreError:
-        # either the bytes that the pointer names are gone, or the store is out of reach: then so is this question
+        # Either the bytes that the pointer names are gone, or the store is out of reach. Then this question fails too.
         store.current(model)
         return Problem("its bytes are gone from the store", another)
     if loaded is None:

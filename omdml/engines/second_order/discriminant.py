@@ -122,8 +122,8 @@ def is_guide(rows: Array, coordinates: int) -> bool:
     return 2 * max(len(rows), FEWEST) <= coordinates
 
 
-class ComparedCovariances(NamedTuple):
-    """Covariances in c coordinates, in the type of a search near earlier rows; upper triangles."""
+class ScaledCovariances(NamedTuple):
+    """Covariances in c coordinates, each divided by its unit, for a search near earlier rows; upper triangles."""
 
     # Variance that is added to every coordinate of near pairs: the unit of S.
     added: float
@@ -133,7 +133,7 @@ class ComparedCovariances(NamedTuple):
     others: Mapping[str, tuple[Array, float]]  # (c, c) each
 
 
-def rows_near_earlier(compared: ComparedCovariances, earlier: Mapping[str, Array]) -> dict[str, Array]:
+def rows_near_earlier(compared: ScaledCovariances, earlier: Mapping[str, Array]) -> dict[str, Array]:
     """What :func:`discriminant_rows` returns, searched near rows A made shortly before: in a third of its time.
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz

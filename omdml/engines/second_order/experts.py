@@ -10,7 +10,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import Array
 from omdml.engines.second_order.discriminant import discriminant_rows, is_guide, rows_near_earlier
 from omdml.engines.second_order.moments import LEARNED, Moments, covariances, scales
-from omdml.engines.second_order.near_last import AllPairs, compared_covariances
+from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
 from omdml.engines.second_order.state import State
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
@@ -73,7 +73,7 @@ def _near_last(state: State, pairs: AllPairs, variances: Array, last: Mapping[st
     if not guides:
         return {}
     earlier = {name: _in_coordinates(state, rows, scale.coordinates) for name, rows in guides.items()}
-    computed = rows_near_earlier(compared_covariances(pairs, scale, variances, state.W.dtype), earlier)
+    computed = rows_near_earlier(scaled_covariances(pairs, scale, variances, state.W.dtype), earlier)
     return {name: _over_items(state, rows, scale.coordinates) for name, rows in computed.items()}
 
 

@@ -15,7 +15,7 @@ from scipy.linalg.blas import get_blas_funcs
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array
-from omdml.engines.second_order.discriminant import ComparedCovariances
+from omdml.engines.second_order.discriminant import ScaledCovariances
 from omdml.engines.second_order.moments import LEARNED, Moments, Scales
 from omdml.kernels.second_order.blas import SYRK, add_products
 from omdml.kernels.second_order.comparison import compare
@@ -64,7 +64,7 @@ class AllPairs(NamedTuple):
         ]
 
 
-def compared_covariances(pairs: AllPairs, scale: Scales, variances: Array, dtype: DTypeLike) -> ComparedCovariances:
+def scaled_covariances(pairs: AllPairs, scale: Scales, variances: Array, dtype: DTypeLike) -> ScaledCovariances:
     """What both experts compare, divided by its units: with the numbers of ``covariances``, in their order.
 
     Only the pairs of the open block are added later, in the type of the model.
@@ -87,7 +87,7 @@ def compared_covariances(pairs: AllPairs, scale: Scales, variances: Array, dtype
         missing = (1 - mean_far) / unit_far
         replaced = [(y, missing * in_items["near"]), (m, missing * in_items["middle"])] if missing else []
         _add(others, (g, 0.5 / (count_far * unit_far)), *replaced)
-    return ComparedCovariances(added, S, dict(zip(LEARNED, ((items, unit), (others, unit_far)), strict=True)))
+    return ScaledCovariances(added, S, dict(zip(LEARNED, ((items, unit), (others, unit_far)), strict=True)))
 
 
 def _add(upper: Array, *parts: tuple[Array, float]) -> None:

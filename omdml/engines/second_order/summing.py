@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.base import Array, Engine
+from omdml.engines.base import Array, Engine, addresses_of
 from omdml.engines.second_order.discriminant import shrinkage
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.moments import REACH, Moments, effective_pairs
@@ -70,8 +70,7 @@ class SummingEngine(Engine):
         """
         state, counts = self.state, self.state.counts
         items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
-        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        constants = addresses, self.shape, self.limit, factors(state.mean)
+        constants = addresses_of(tables), self.shape, self.limit, factors(state.mean)
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
@@ -132,18 +131,14 @@ class SummingEngine(Engine):
         summed = items if self.state.sums_items else [projected(item, self.state.basis) for item in items]
         return (*items, *summed, weights, factors(self.state.mean))
 
-    def _add_block(self, moments: Moments) -> None:
-        """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
-        if block := self._open_block():
-            add_block(moments, *block, self.rule, self.most, SYRK)
-
     def _most(self) -> float:
         """The squared length to which longer pairs are shortened."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self) -> None:
         """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
-        self._add_block(self.state.moments)
+        if block := self._open_block():
+            add_block(self.state.moments, *block, self.rule, self.most, SYRK)
         self.state.counts[FILLED] = 0
 
     @property

@@ -145,6 +145,15 @@ def check_init(init: str | Mapping[str, ArrayLike], dims: Mapping[str, int]) -> 
         expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
 
 
+def check_shapes(init: Mapping[str, ArrayLike], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a start that is not finite arrays of exactly these shapes, by modality."""
+    expect(set(init) == set(shapes), "init", sorted(init), f"arrays for {sorted(shapes)}")
+    for name, array in init.items():
+        shape = tuple(map(int, shapes[name]))
+        sound = np.shape(array) == shape and bool(np.isfinite(array).all())
+        expect(sound, f"init[{name!r}]", np.shape(array), f"finite numbers of shape {shape}")
+
+
 def check_rate(name: str, rate: object) -> None:
     """Refuse a rate that is not a finite number above 0."""
     expect(number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_rate, check_step, expect, number
+from omdml.learners.shared.checks import check_rate, check_shapes, check_step, expect, number
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 
 if TYPE_CHECKING:
@@ -30,11 +28,8 @@ class VectorLearner(QuadrupletLearner):
         check_step(self.step)
         if isinstance(self.init, str):
             expect(self.init in self.starts, "init", self.init, f"one of {', '.join(sorted(self.starts))}, or arrays")
-            return
-        expect(set(self.init) == set(self.dims), "init", sorted(self.init), f"arrays for {sorted(self.dims)}")
-        for name, array in self.init.items():
-            sound = np.shape(array) == (self.dims[name],) and bool(np.isfinite(array).all())
-            expect(sound, f"init[{name!r}]", np.shape(array), f"finite numbers of shape ({self.dims[name]},)")
+        else:
+            check_shapes(self.init, self._shapes({}))
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         return {name: (size,) for name, size in self.dims.items()}

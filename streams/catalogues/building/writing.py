@@ -49,8 +49,10 @@ def append_part(
     advance: Advance,
     rows: int = 0,
 ) -> CataloguePart:
-    """Write the scanned items and sets to the disk, behind ``rows`` rows and the lines of the ``known`` parts; no
-    manifest names them yet."""
+    """Write the scanned items and sets to the disk, behind ``rows`` rows and the lines of the ``known`` parts.
+
+    No manifest names them yet.
+    """
     more = len(scan.row_of)
     matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
     for table in tables:
@@ -88,8 +90,10 @@ def append_coordinates(
     advance: Advance,
     first: int = 0,
 ) -> CataloguePart:
-    """Write the mapped coordinates of a part's items (``ids``, in the order of their rows from the ``first`` on), whose
-    vectors are written; the part, with their digest."""
+    """Write the mapped coordinates of a part's items, whose vectors are written; returns the part with their digest.
+
+    ``ids`` are the items, in the order of their rows from the ``first`` on.
+    """
     features = {
         name: map_rows(folder / f"{name}.npy", first + part.count, dim)[first:]
         for name, dim in coordinate_map.dims.items()

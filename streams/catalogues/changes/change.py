@@ -20,7 +20,7 @@ MAX_ATTRIBUTE_BYTES = 1 << 20
 LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
 # What gives an attribute another kind.
-BUILD_ANEW = "build the catalogue again with --replace (in Redis: under another name)"
+BUILD_AGAIN = "build the catalogue again with --replace (in Redis: under another name)"
 # What filters use otherwise, and what the item itself is called.
 RESERVED = ("all", "any", "not", "id", "")
 # PostgreSQL has no text with this character: one item that has it would keep omdml sync from writing all others.
@@ -69,8 +69,10 @@ class ChangeEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Prepared(NamedTuple):
-    """Changes of one request, which are made together or not at all. ``vectors`` hold a row for each that puts,
-    ``thumbnails`` are files by the ids of items that brought a picture."""
+    """Changes of one request, which are made together or not at all.
+
+    ``vectors`` hold a row for each that puts. ``thumbnails`` are files by the ids of items that brought a picture.
+    """
 
     entries: Sequence[ChangeEntry]
     vectors: Vectors

@@ -26,8 +26,10 @@ CRC_DIGITS = 8
 
 
 class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Changes that were made together: the number of the first row that they put, and sha256 of the rows of each
-    matrix."""
+    """Changes that were made together.
+
+    ``row`` is the number of the first row that they put, ``sha256`` has a digest of the rows of each matrix.
+    """
 
     row: int
     entries: list[ChangeEntry]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.streams.catalogues.changes.change import (
-    BUILD_ANEW,
+    BUILD_AGAIN,
     KINDS,
     MAX_ATTRIBUTES,
     Changed,
@@ -108,7 +108,7 @@ class SettledChanges:
         if kind is not kind_of(value):
             raise ChangeError(
                 f"{where}: attribute {name} is {value!r:.80}, expected {KINDS[kind]}, as others have. "
-                f"For another kind, {BUILD_ANEW}"
+                f"For another kind, {BUILD_AGAIN}"
             )
         if len(self._kinds) > MAX_ATTRIBUTES:
             raise ChangeError(

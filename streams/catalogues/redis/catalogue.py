@@ -60,7 +60,7 @@ class RedisCatalogue(Items):
                 "build`, or correct the name"
             )
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
-        # numbers of an item in each field
+        # How many numbers of an item each field holds.
         self._stored = {**self.dims, MAPPED: self.map.dim} if self.map else self.dims
         # How many entries of each list were read.
         self._listed = self._listed_sets = self._read = 0

@@ -16,7 +16,7 @@ import structlog
 
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.changes.change import (
-    BUILD_ANEW,
+    BUILD_AGAIN,
     MAX_ATTRIBUTES,
     RESERVED,
     Change,
@@ -178,7 +178,7 @@ class CellKind:
         item, cell = self.first_text
         return (
             f"{self.numbers:,} of {self.cells:,} cells are numbers, but item {item!r} has {cell!r:.80}, so all of them "
-            f"are text. If searches should compare numbers, correct such cells (9.50, not 9,50) and {BUILD_ANEW}"
+            f"are text. If searches should compare numbers, correct such cells (9.50, not 9,50) and {BUILD_AGAIN}"
         )
 
     def read(self, cell: str) -> Value:

@@ -174,8 +174,10 @@ class CheckpointFolder:
         return Claim(epoch, None)
 
     def _lacks_newest(self, files: list[CheckpointFile]) -> bool:
-        """Whether an older checkpoint was put in the place of the newest, or one of two was removed, perhaps the newer
-        one."""
+        """Whether an older checkpoint was put in the place of the newest, or one of two was removed.
+
+        It may have been the newer one.
+        """
         return bool(files) and (files[-1].number < self._read_last() or len(files) == 1 < files[0].number)
 
     def _note_last(self, number: int) -> None:

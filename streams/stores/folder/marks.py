@@ -93,11 +93,11 @@ class DirectoryMarks(DirectoryLayout):
                 os.close(lock)
 
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
-        """Set a mark, if it is as expected: a look and a write. A lock would have a process that sleeps in between keep
-        all others from moving marks.
+        """Set a mark, if it is as expected: a look and a write.
 
-        Who moves a mark from outside says so first, as for a replacement: what an owner that slept in between writes
-        later counts only up to this offset.
+        There is no lock: a process that sleeps between the two would keep all others from moving marks. Whoever moves a
+        mark from outside says so first, as for a replacement: what an owner that slept in between writes later counts
+        only up to this offset.
         """
         with self._reaching():
             now = self._replacements()

@@ -60,8 +60,11 @@ class ModelKeys:
 
 
 class ClaimAnswer(NamedTuple):
-    """What the script CLAIM answers: the new epoch, the newest checkpoint, the digest of what was saved last, and the
-    checkpoint before, if there is no newest one."""
+    """What the script CLAIM answers.
+
+    ``data``, ``digest`` and ``damaged`` are the newest checkpoint's. ``saved`` is the digest of the checkpoint that was
+    saved last. ``before`` is the checkpoint before the newest, if there is no newest one.
+    """
 
     epoch: bytes
     data: bytes | None

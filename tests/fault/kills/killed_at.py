@@ -53,7 +53,7 @@ BOOTSTRAP_STEPS = {
 }
 # That of ``omdml topics rewind`` (workers/operate/topics.py).
 REWIND_STEPS = {"model deleted": [(RedisStore, "delete")]}
-# Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/fit.py).
+# Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/published_replay.py).
 REPLACE_STEPS = {
     "refusals": [(DeadLetters, "flush")],
     "owned": [(DirectoryStore, "claim")],

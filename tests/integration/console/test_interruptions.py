@@ -195,7 +195,7 @@ def test_watch_goes_on_when_the_node_was_started_again(shop, browser):
             first.close()
             with shop.node() as again, listening(again, port=port):
                 expect(live).to_have_text(str(version))
-                # It is the second step of this node, where the page knows of four.
+                # It is the second step of this node, but the page knows of four.
                 version = go_live(shop, again)
                 expect(live).to_have_text(str(version))
 

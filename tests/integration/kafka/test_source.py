@@ -288,7 +288,7 @@ def test_a_client_that_fails_is_replaced_and_nothing_is_lost_or_repeated(
     assert reader.source._consumer is not broken
 
 
-def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
+def test_if_one_client_after_the_other_fails_it_says_so_and_gives_up(
     new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_health, "CLIENTS_IN_A_ROW", 3)

@@ -66,7 +66,7 @@ def test_without_its_store_the_group_tells_how_far_partitions_are_read(service, 
     assert "is it up, and reachable from here?" in results["problems"]["store"]
 
 
-def test_without_its_log_the_store_is_shown(service, kafka, tmp_path):
+def test_without_its_log_the_store_is_shown(service, kafka):
     file = service / "omdml.toml"
     file.write_text(file.read_text().replace(kafka.servers, "127.0.0.1:1"))
     code, results = seen(service)

@@ -108,11 +108,11 @@ def test_of_a_batch_with_one_bad_event_none_is_taken(shop, client):
     assert sent(shop) == []
 
 
-def test_no_events_are_no_request(shop):
+def test_no_events_are_no_request():
     assert Client(f"http://127.0.0.1:{free_port()}").feedback() == 0
 
 
-def test_models_and_history_say_what_is_live(shop, client):
+def test_models_and_history_say_what_is_live(client):
     (live,) = client.models()
     assert (live.model, live.ready, live.version, live.items, live.pinned) == ("shop", True, 0, 120, False)
     (line,) = client.history()

@@ -74,7 +74,7 @@ def test_a_checksum_that_does_not_fit_says_where_the_batch_ends() -> None:
 
 
 @pytest.mark.parametrize("delta", [1 << 8, -(1 << 31)])
-def test_where_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: int) -> None:
+def test_if_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: int) -> None:
     data = written([])
     struct.pack_into(">i", data, ATTRIBUTES + 2, delta)
     with pytest.raises(Unreadable, match="checksum") as caught:

@@ -177,7 +177,7 @@ def test_files_that_a_crash_left_half_written_count_for_nothing_and_go(store: Di
 
 
 @pytest.mark.parametrize("saves", [3, 5])
-def test_where_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store: DirectoryStore, saves: int) -> None:
+def test_if_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store: DirectoryStore, saves: int) -> None:
     epoch = store.claim("shop").epoch
     for offset in range(1, saves + 1):
         store.save(checkpoint(offset), epoch)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from omdml import DCA
-from omdml.engines.second_order.discriminant import ComparedCovariances
+from omdml.engines.second_order.discriminant import ScaledCovariances
 from omdml.engines.second_order.refresh_schedule import next_refresh
 from omdml.kernels.second_order.experts import tally
 from omdml.kernels.shared.counts import FILLED
@@ -75,7 +75,7 @@ def in_units(near, others, added, dtype=np.float64):
     """Covariances as a search near earlier rows takes them."""
     S = (near / added + np.eye(len(near))).astype(dtype)
     units = {name: float(np.trace(other)) for name, other in others.items()}
-    return ComparedCovariances(
+    return ScaledCovariances(
         added, S, {name: ((other / units[name]).astype(dtype), units[name]) for name, other in others.items()}
     )
 

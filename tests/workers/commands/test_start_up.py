@@ -14,7 +14,6 @@ import pytest
 
 from omdml.learners import LEARNERS
 from omdml.workers.cli import main
-from omdml.workers.commands.options import LEARNER
 from tests.support.processes import ROOT
 
 SLOW = ("numba", "scipy", "numpy", "kafka", "redis", "river", "fastapi", "starlette", "uvicorn", "rich", "structlog")
@@ -171,7 +170,3 @@ def test_a_router_and_commands_about_logs_load_nothing_of_learners():
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"numba", "scipy", "redis", "starlette", "uvicorn"} & set(ran.stdout.split())
-
-
-def test_the_command_line_names_every_learner():
-    assert sorted(LEARNER.choices) == sorted(LEARNERS)

@@ -13,7 +13,7 @@ import pytest
 from omdml import DEFAULT_LEARNER, LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration import config
-from omdml.workers.configuration.checks.models import LEARNER_NAMES
+from omdml.workers.configuration.learner_names import LEARNER_NAMES
 from omdml.workers.configuration.loading import load
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"

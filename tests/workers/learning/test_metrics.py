@@ -223,7 +223,7 @@ def raising(error):
     return fail
 
 
-def test_every_series_is_there_from_the_start_at_zero(tmp_path):
+def test_every_series_is_there_from_the_start_at_zero():
     value = WorkerMetrics(CollectorRegistry(), ModelLabels(["shop", "user-*"])).registry.get_sample_value
     labels = {"model": "user-*", "kind": "pair", "outcome": "refused"}
     assert value("omdml_worker_events_total", labels) == 0

@@ -146,7 +146,7 @@ def test_events_of_a_model_that_come_by_another_partition_are_dead_letters(tmp_p
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 8).to_bytes()
 
 
-def test_a_port_in_use_is_reported_before_anything_is_opened(tmp_path):
+def test_a_port_in_use_is_reported_before_anything_is_opened():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=f"worker.bind {address}: .*choose another port"):

@@ -40,7 +40,7 @@ def test_what_is_published_goes_live_without_a_poll(tmp_path):
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 
-def test_where_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
+def test_if_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
 
     class Deaf:

@@ -189,7 +189,7 @@ def test_a_query_that_makes_no_sense_is_refused(node, asked, reason, message):
     assert refusal.value.reason == reason
 
 
-def test_sets_are_searched_over_http(album, node):
+def test_sets_are_searched_over_http(node):
     with asking(node) as client:
         body = {"ids": ["f3", "f77"], "k": 4}
         for options in ({}, {"by": "aggregate"}, {"by": "elements"}, {"rerank": 20}):

@@ -12,7 +12,7 @@ from omdml.streams.letters import Book, Letter
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import headers_again
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed, portions
+from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed_letters, portions
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
 from omdml.workers.wiring.feedback_log import open_bystander
@@ -50,7 +50,7 @@ def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):
     large = Record(Partition("clicks-id", 1), 7, b"x" * 2_000_000)
     letter = Letter.of(large, FeedbackError("too large", reason="oversize"))
     # I expect that nobody is told to wait for a worker.
-    why = learnable(letter, world.worker().services.specs, passed([letter], world.store)).why
+    why = learnable(letter, world.worker().services.specs, passed_letters([letter], world.store)).why
     assert "send the event itself again" in why
 
 
@@ -69,13 +69,13 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     # While its partition's mark is not behind it, I expect it to be left alone, and to be sent from then on.
     worker = world.worker()
     specs = worker.services.specs
-    assert "try again" in learnable(letter, specs, passed([letter], world.store)).why
+    assert "try again" in learnable(letter, specs, passed_letters([letter], world.store)).why
     run_until_idle(worker)
-    assert learnable(letter, specs, passed([letter], world.store)).event is not None
+    assert learnable(letter, specs, passed_letters([letter], world.store)).event is not None
     # Nor has it to wait for another model that holds the mark, once its own has saved.
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
-    assert learnable(named, specs, passed([named], world.store)).event is not None
+    assert learnable(named, specs, passed_letters([named], world.store)).event is not None
 
 
 def test_an_event_that_was_learned_after_its_letter_is_told_as_learned(tmp_path):

@@ -12,7 +12,7 @@ from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.streams.placement import PlacementChanged
-from omdml.workers.operate import fit
+from omdml.workers.operate import published_replay
 from omdml.workers.operate.replay import read_whole
 from tests.support.files.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import events, run_until_idle, triplets
@@ -47,7 +47,7 @@ def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop
     for event in events(40):
         other.send(event, "shop")
     model = replayed(shop)
-    fit.publish(model, shop.store, worker.services.letters, "test")
+    published_replay.publish(model, shop.store, worker.services.letters, "test")
     shop.tell(*events(10, seed=1))
     run_until_idle(worker)
     model.learner.learn_many(triplets(10, seed=1), shop.catalogue.features)
@@ -83,7 +83,7 @@ def test_a_model_whose_checkpoints_are_lost_waits_until_a_replay_is_saved(shop, 
     # If the replay is killed just before that, I expect that no worker begins the model with later events
     monkeypatch.setattr(shop.store, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        fit.publish(replayed(shop), shop.store, letters_of(shop), "test", replace=True)
+        published_replay.publish(replayed(shop), shop.store, letters_of(shop), "test", replace=True)
     with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
         shop.store.claim("shop")
 
@@ -110,7 +110,7 @@ def test_a_worker_that_was_first_keeps_its_model(shop):
     model = replayed(shop)
     shop.worked()
     with pytest.raises(StoreError, match="at version 10"):
-        fit.publish(model, shop.store, None, "test")
+        published_replay.publish(model, shop.store, None, "test")
 
 
 def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
         shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
     )
     with pytest.raises(Fenced, match="a worker took it back 5 times"):
-        fit.publish(model, shop.store, letters_of(shop), "test")
+        published_replay.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
 
 
@@ -137,7 +137,7 @@ def test_a_model_that_a_busy_worker_takes_back_twice_is_replaced_all_the_same(sh
         return write(*what)
 
     monkeypatch.setattr(shop.store, step, written)
-    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    published_replay.publish(model, shop.store, letters_of(shop), "test", replace=True)
     assert shop.store.peek("shop").state == model.learner.to_bytes()
     assert shop.store.current("shop").version == model.learner.version
 
@@ -148,7 +148,7 @@ def test_a_worker_that_goes_on_with_what_was_replayed_is_no_reason_to_try_again(
     model, replace_in_store = replayed(shop), shop.store.replace
     monkeypatch.setattr(shop.store, "replace", lambda *what: (replace_in_store(*what), shop.store.claim("shop"))[0])
     with pytest.raises(Fenced, match="was replaced, and a worker has gone on") if replace else nullcontext():
-        fit.publish(model, shop.store, letters_of(shop), "test", replace=replace)
+        published_replay.publish(model, shop.store, letters_of(shop), "test", replace=replace)
     assert shop.store.peek("shop").version == model.learner.version
 
 
@@ -164,7 +164,7 @@ def test_what_a_worker_learned_while_the_log_was_replayed_is_learned_again(shop,
     if not running:
         worker.stop()
         worker.run()
-    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    published_replay.publish(model, shop.store, letters_of(shop), "test", replace=True)
     shop.tell(*events(10, seed=4))
     if running:
         run_until_idle(worker)
@@ -195,7 +195,7 @@ def test_a_worker_that_reads_on_before_the_replay_is_saved_reads_again(shop, mon
 
     # If a worker starts once the mark is back, and passes over what the checkpoint in the store has
     monkeypatch.setattr(shop.store, "save", saved)
-    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    published_replay.publish(model, shop.store, letters_of(shop), "test", replace=True)
     # I expect that the next one learns it
     model.learner.learn_many(triplets(30, seed=9), shop.catalogue.features)
     assert shop.worked().state == model.learner.to_bytes()
@@ -213,7 +213,7 @@ def test_a_worker_that_has_saved_and_not_moved_its_mark_reads_again(shop, monkey
 
     def moved(*what):
         monkeypatch.undo()
-        fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+        published_replay.publish(model, shop.store, letters_of(shop), "test", replace=True)
         return move_mark(*what)
 
     # If it is published just before the worker moves the mark
@@ -241,7 +241,7 @@ def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monke
             shop.store, "claim", lambda name: (claim(name), shop.store.place(topic_id, ALONE, after))[0]
         )
     with pytest.raises(PlacementChanged, match="start it again"):
-        fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+        published_replay.publish(model, shop.store, letters_of(shop), "test", replace=True)
     # What was to be replaced is still there if models had moved before anything was done.
     assert (shop.store.current("shop") is not None) == before_the_claim
     assert (shop.store.peek("shop") is not None) == before_the_claim
@@ -253,7 +253,7 @@ def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeyp
     monkeypatch.setattr("omdml.workers.commands.replay_output.open_letters", lambda log: letters)
     closed = []
     monkeypatch.setattr(letters, "close", lambda: closed.append(True))
-    monkeypatch.setattr(fit, "publish", refuse)
+    monkeypatch.setattr(published_replay, "publish", refuse)
     assert shop.omdml("--publish").exit_code == 1
     assert closed == [True]
 
@@ -288,7 +288,7 @@ def test_nothing_is_deleted_if_there_is_nothing_to_begin_with(shop):
     other.tell(*events(10, model="user-1"))
     empty = replayed(other)
     with pytest.raises(StoreError, match="nothing to begin with"):
-        fit.publish(empty, shop.store, None, "test", replace=True)
+        published_replay.publish(empty, shop.store, None, "test", replace=True)
     assert shop.store.current("shop").version == 10
 
 

@@ -24,7 +24,7 @@ from omdml.workers.cli import main
 from omdml.workers.commands import replay_output
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.operate import fit
+from omdml.workers.operate import published_replay
 from omdml.workers.operate.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 from tests.support.files.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import (
@@ -100,7 +100,7 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
     with pytest.raises(StoreError, match="5 events are on other partitions than the home of model 'shop'"):
-        fit.check_whole(model, world.store)
+        published_replay.check_whole(model, world.store)
 
 
 def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
@@ -149,7 +149,7 @@ def test_a_replay_of_a_model_whose_new_home_lost_all_records_leaves_its_mark(tmp
     model.note_beginnings(extents(world))
     for records in read_as_placed(lambda: MemorySource(world.log, uuid.uuid4().hex), placement, False):
         model.learn(records)
-    fit.publish(model, world.store, DeadLetters(MemorySink(MemoryLog())), "test", replace=True)
+    published_replay.publish(model, world.store, DeadLetters(MemorySink(MemoryLog())), "test", replace=True)
     assert (model.learner.version, model.home) == (20, home)
 
     # I expect workers to go on at what the log still holds, and to find no gap.

@@ -128,7 +128,7 @@ def test_a_slow_server_delays_neither_who_logs_nor_the_end(receiver, monkeypatch
     assert count("failed") + count("dropped") < 50
 
 
-def test_nothing_is_sent_without_an_address(receiver):
+def test_nothing_is_sent_without_an_address():
     with hooked("") as count:
         log.warning("drift", model="shop")
     assert count("sent") == 0

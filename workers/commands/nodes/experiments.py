@@ -99,16 +99,7 @@ def added(experiment: Experiment, other: Experiment) -> Experiment:
     from omdml.retrieval.interleaving import verdict
 
     counts = together(experiment.counts, other.counts)
-    judged = verdict(counts.first, counts.second)
-    return msgspec.structs.replace(
-        experiment,
-        counts=counts,
-        better=None if judged.better is None else ("first", "second")[judged.better],
-        share=judged.share,
-        low=judged.low,
-        high=judged.high,
-        confidence=judged.confidence,
-    )
+    return msgspec.structs.replace(experiment, counts=counts, **verdict(counts.first, counts.second).named())
 
 
 def together(counts: Counts, other: Counts) -> Counts:

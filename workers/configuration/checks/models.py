@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from omdml import DEFAULT_LEARNER
@@ -12,27 +12,13 @@ from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.parts import check_name_of_model, check_parts
 from omdml.workers.configuration.checks.sections import as_table, only_known
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
+from omdml.workers.configuration.learner_names import LEARNER_NAMES
 
 if TYPE_CHECKING:
     from omdml.learners import Learner
 
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet", "signed")
-# The names in omdml.learners.LEARNERS, whose import takes a tenth of a second: too long to hear of a mistyped name.
-LEARNER_NAMES = (
-    "cpmtml",
-    "dca",
-    "diagonal",
-    "lomdml",
-    "mtlmca",
-    "oasis",
-    "omdml",
-    "qwise",
-    "setnet",
-    "signed",
-    "stml",
-    "utml",
-)
 
 
 def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thorough: bool = True) -> dict[str, Any]:
@@ -55,31 +41,33 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
         mistakes.report()
     from omdml.learners import LEARNERS
 
-    coordinates = options.pop("coordinates", LEARNERS[learner].coordinates if known else COORDINATES[0])
-    if coordinates not in COORDINATES:
-        mistakes.note(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
+    def option(key: str, default: Any, fits: Callable[[Any], bool], expected: str) -> Any:
+        """Take an option out; its default instead of a value that does not fit."""
+        value = options.pop(key, default)
+        if fits(value):
+            return value
+        mistakes.note(f"{where}.{key} is {value!r}, expected {expected}")
+        return default
+
+    own_coordinates = LEARNERS[learner].coordinates if known else COORDINATES[0]
+    coordinates = option("coordinates", own_coordinates, lambda value: value in COORDINATES, "'features' or 'mapped'")
     if coordinates == "mapped" and known:
         options = {**LEARNERS[learner].on_mapped, **options}
-    expand = options.pop("expand", 0)
-    if type(expand) is not int or not 0 <= expand <= 100:
-        mistakes.note(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
-    index = options.pop("index", "exact")
-    if index not in ("exact", "approximate"):
-        mistakes.note(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
+    expand = option("expand", 0, lambda value: type(value) is int and 0 <= value <= 100, "0 (off) to 100")
+    index = option("index", "exact", lambda value: value in ("exact", "approximate"), "'exact' or 'approximate'")
     candidates = options.pop("candidates", "")
     with mistakes.noted():
         check_candidates(name, candidates, learner if known else None, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
-    parent = options.pop("parent", "")
-    if not isinstance(parent, str):
-        mistakes.note(f"{where}.parent is {parent!r}, expected the name of a model, in quotes")
-        parent = ""
-    share = options.pop("max_share_a_user", 1.0)
-    if type(share) not in (int, float) or not 0 < share <= 1:
-        mistakes.note(f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)")
-        share = 1.0
+    parent = option("parent", "", lambda value: isinstance(value, str), "the name of a model, in quotes")
+    share = option(
+        "max_share_a_user",
+        1.0,
+        lambda value: type(value) in (int, float) and 0 < value <= 1,
+        "a share above 0, at most 1 (no limit)",
+    )
     parts = options.pop("parts", False)
     check_parts(name, parts, learner if known else None, options, parent, share, mistakes)
     # Without a learner, an option may be that of any.

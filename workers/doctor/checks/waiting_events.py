@@ -86,8 +86,10 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
 
 
 def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
-    """How many events lie at or after an offset, and offset and time of the first one; more than ``MOST`` count as one
-    more than that."""
+    """How many events lie at or after an offset, and offset and time of the first one.
+
+    More than ``MOST`` events count as one more than that.
+    """
     reader.seek(start)
     try:
         records = reader.take(1)

@@ -150,8 +150,11 @@ def in_pairs(judges: Sequence[JudgingEvent]) -> bool:
 
 
 def judging(events: Sequence[JudgingEvent]) -> list[JudgingEvent]:
-    """The events that judge: the pairs, if they make more comparisons (of a similar and a dissimilar one) than the rest
-    has; otherwise the rest."""
+    """The events that judge: either the pairs, or all others.
+
+    Pairs judge if they make more comparisons, each of a similar and a dissimilar pair, than there are other events, or
+    if there are no others.
+    """
     pairs = [event for event in events if event.similar is not None]
     comparisons = [event for event in events if event.similar is None]
     similar = sum(bool(event.similar) for event in pairs)

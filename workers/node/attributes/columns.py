@@ -18,6 +18,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # How many dates are remembered: the same ones stand at many items.
 REMEMBERED = 65_536
 ORDER = ("lt", "lte", "gt", "gte")
+COMPARE: Mapping[str, Callable[..., Mask]] = {
+    "eq": np.equal, "lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal,
+}  # fmt: skip
 
 
 class Column(Protocol):
@@ -59,10 +62,7 @@ class Numbers:
             return np.isin(self.values, wanted)
         if operator == "ne":
             return ~np.equal(self.values, wanted[0])
-        compare: Callable[..., Mask] = {
-            "eq": np.equal, "lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal,
-        }[operator]  # fmt: skip
-        return compare(self.values, wanted[0])
+        return COMPARE[operator](self.values, wanted[0])
 
     def value(self, row: int) -> float | int | None:
         value = float(self.values[row])
@@ -148,10 +148,7 @@ class Dates:
             return np.isin(self.instants, wanted)
         if operator == "ne":
             return ~np.equal(self.instants, wanted[0])
-        compare: Callable[..., Mask] = {
-            "eq": np.equal, "lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal,
-        }[operator]  # fmt: skip
-        return there & compare(self.instants, wanted[0])
+        return there & COMPARE[operator](self.instants, wanted[0])
 
     def value(self, row: int) -> str | None:
         return self._texts.get(row)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
 import structlog
 
 from omdml.errors import CatalogueError
+from omdml.streams.disk import stamp
 from omdml.workers.node.attributes.table import Attributes, read_attributes
 
 # Seconds between two looks at the file.
@@ -54,12 +54,3 @@ class FollowedAttributes:
             log.warning("attributes_unreadable", path=self._path, error=str(error), action=action)
         else:
             log.info("attributes_read", path=self._path, items=self._now.count - 1)
-
-
-def stamp(path: str) -> tuple[int, ...]:
-    """What tells one content of a file from another; empty if there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from omdml.retrieval.interleaving import Verdict, team_draft, verdict
+from omdml.retrieval.interleaving import team_draft, verdict
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.tally import Counts, ExperimentTally
 from omdml.workers.node.searching.answers import Answer, Interleaved
@@ -63,10 +63,10 @@ class Experiment:
         The same session gets the same order for the same query, as long as neither side answers it otherwise.
         """
         search = f"{self.name}:{number(f'{self.name} {session} {query.hex()}'):0{2 * DIGEST_BYTES}x}"
-        lists = [[items_of.id for items_of in side.items] for side in sides]
+        lists = [[entry.id for entry in side.items] for side in sides]
         drafted = team_draft(lists[0], lists[1], offset + k, search.encode())
         self.tally.shown(search, drafted[offset:])
-        items_of = [{answer.id: answer for answer in side.items} for side in sides]
+        items_of = [{entry.id: entry for entry in side.items} for side in sides]
         return msgspec.structs.replace(
             sides.own,
             items=[items_of[team][item] for item, team in drafted[offset:]],
@@ -78,7 +78,6 @@ class Experiment:
     def outcome(self) -> Outcome:
         """What came of it so far."""
         counts = self.tally.counts
-        judged: Verdict = verdict(counts.first, counts.second)
         return Outcome(
             name=self.name,
             model=self.config.model,
@@ -87,11 +86,7 @@ class Experiment:
             searched_share=self.config.share,
             kept=bool(self.config.counts),
             counts=counts,
-            better=None if judged.better is None else ("first", "second")[judged.better],
-            share=judged.share,
-            low=judged.low,
-            high=judged.high,
-            confidence=judged.confidence,
+            **verdict(counts.first, counts.second).named(),
         )
 
 

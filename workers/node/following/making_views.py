@@ -84,10 +84,11 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
         return view
     if view.catalogue is not catalogue or isinstance(view, SetView) or shown.rows < view.count:
         return None
-    origin = None if view.origin is None else grown_view(view.origin, catalogue)
-    if origin is None and view.origin is not None:
-        return None
-    if origin is not None:
+    origin = None
+    if view.origin is not None:
+        origin = grown_view(view.origin, catalogue)
+        if origin is None:
+            return None
         # It looked at the catalogue later, and may hold more.
         shown = origin.shown
     if shown.rows == view.count:
@@ -96,27 +97,31 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     spread = view.spread
     if spread is not None:
         spread = origin.spread if origin is not None else spread.grown(features)
-    made: dict[int, Index | TwoStageGallery] = {}
-    for index in view.indexes.values():
-        if id(index) in made:
-            continue
-        if isinstance(index, Bridge | Reranking):
-            assert origin is not None
-            gallery = origin.indexes[index.task if isinstance(index, Reranking) else None]
-            assert isinstance(gallery, Gallery)
-            if isinstance(index, Reranking):
-                made[id(index)] = index.grown(gallery, features)
-                continue
-            assert spread is not None
-            made[id(index)] = index.grown(gallery, features, spread)
-        elif isinstance(index, Gallery | ScoredGallery):
-            made[id(index)] = index.grown(features)
-        elif isinstance(index, TwoStageGallery):
-            made[id(index)] = index.grown(shown.rows)
-        else:
-            return None
+    shared = {id(index): index for index in view.indexes.values()}
+    made = {place: grown_index(index, features, shown.rows, origin, spread) for place, index in shared.items()}
     indexes = {task: made[id(index)] for task, index in view.indexes.items()}
     return replace(view, shown=shown, indexes=indexes, spread=spread, origin=origin)
+
+
+def grown_index(
+    index: Index | TwoStageGallery, features: Features, rows: int, origin: View | None, spread: Spread | None
+) -> Index | TwoStageGallery:
+    """The index of this many rows with these features, of which the first ones are its own.
+
+    A bridge, and candidates that are ranked again, answer from the gallery of ``origin``.
+    """
+    if isinstance(index, TwoStageGallery):
+        return index.grown(rows)
+    if isinstance(index, Gallery | ScoredGallery):
+        return index.grown(features)
+    assert origin is not None
+    gallery = origin.indexes[index.task if isinstance(index, Reranking) else None]
+    assert isinstance(gallery, Gallery)
+    if isinstance(index, Reranking):
+        return index.grown(gallery, features)
+    assert isinstance(index, Bridge)
+    assert spread is not None
+    return index.grown(gallery, features, spread)
 
 
 def same_metric(metric: Metric, other: Metric) -> bool:

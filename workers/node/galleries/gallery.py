@@ -226,12 +226,11 @@ class Gallery:
         widths: NDArray[np.float64] | float = 0.0,
         most: int | None = None,
     ) -> list[Candidates]:
-        """The rows that can be among each query's k nearest; all queries, which lie at ``points`` (Q, R), ask among the
-        same rows.
+        """The rows that can be among each query's k nearest.
 
-        ``radii`` (n,) and ``widths`` (one a query) say how far rows, with their codes, and queries may be from where
-        they should be. The list is empty if a query has more rows than ``most``. Raises MeasureError if float32 cannot
-        hold a distance.
+        All queries, which lie at ``points`` (Q, R), ask among the same rows. ``radii`` (n,) and ``widths`` (one a
+        query) say how far rows, with their codes, and queries may be from where they should be. The list is empty if a
+        query has more rows than ``most``. Raises MeasureError if float32 cannot hold a distance.
         """
         for norm in np.sqrt(np.einsum("ij,ij->i", points, points)).tolist():
             if not (self.reach + norm) ** 2 < LARGEST:

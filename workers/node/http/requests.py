@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -48,8 +48,6 @@ EXPECTED = {
     "features": ', as in {"features": {"color": [0.93, 0.11]}}, by modality',
 }
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
-
-
 Expand = Annotated[
     Annotated[int, msgspec.Meta(ge=0, le=MAX_EXPAND)] | None,
     msgspec.Meta(
@@ -66,8 +64,6 @@ Session = Annotated[
     ),
 ]
 Explain = Annotated[bool, msgspec.Meta(description="true: `parts` of each item say what its distance is made of")]
-
-
 Text = Annotated[
     dict[str, str] | None,
     msgspec.Meta(
@@ -256,25 +252,21 @@ def search_of_parameters(parameters: QueryParams) -> Search:
 
 def parameters_as(struct: type[T], parameters: QueryParams) -> T:
     """The parameters of a URL; raises SearchError."""
-    _refuse_unknown(parameters.keys(), struct.__struct_fields__)
-    parsed: T = _converted(dict(parameters), struct, strict=False)
-    return parsed
+    return _converted(dict(parameters), struct, strict=False)
 
 
 def move_of_body(body: bytes) -> Move:
     """What a move is asked for, ``{"version": 12}`` or nothing; raises SearchError."""
-    fields = _fields(body) if body.strip() else {}
-    _refuse_unknown(fields, Move.__struct_fields__)
-    move: Move = _converted(fields, Move, strict=True)
-    return move
+    return struct_of_body(body if body.strip() else b"{}", Move)
 
 
 def struct_of_body(body: bytes, struct: type[T]) -> T:
     """The struct that a JSON body holds; raises SearchError."""
-    fields = _fields(body)
-    _refuse_unknown(fields, struct.__struct_fields__)
-    parsed: T = _converted(fields, struct, strict=True)
-    return parsed
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SearchError(f"the body is not a JSON object: {malformed(error, body)}", "not_json") from error
+    return _converted(fields, struct, strict=True)
 
 
 def search_of_body(body: bytes) -> Search:
@@ -282,9 +274,7 @@ def search_of_body(body: bytes) -> Search:
     # Only a picture may make a query large. This looks before it parses, so that junk costs nothing.
     if len(body) > MAX_QUERY_BYTES and b'"picture"' not in body:
         raise _oversize(len(body), MAX_QUERY_BYTES)
-    fields = _fields(body)
-    _refuse_unknown(fields, Search.__struct_fields__)
-    asked: Search = _converted(fields, Search, strict=True)
+    asked = struct_of_body(body, Search)
     own = own_query(asked)
     if asked.queries is None:
         _check_query(own, "a query")
@@ -316,20 +306,11 @@ def _check_query(query: OneQuery, what: str) -> None:
         raise SearchError(f"{what} says nothing to search for: add id, ids, features, text or picture", "invalid")
 
 
-def _fields(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SearchError(f"the body is not a JSON object: {malformed(error, body)}", "not_json") from error
-
-
-def _refuse_unknown(names: Iterable[str], valid: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in valid:
-            raise SearchError(f"no parameter {name!r}{suggestion(name, valid)}", "unknown_parameter")
-
-
-def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> Any:
+def _converted(fields: Mapping[str, Any], struct: type[T], strict: bool) -> T:
+    """The struct of these fields; raises SearchError."""
+    for name in fields:
+        if name not in struct.__struct_fields__:
+            raise SearchError(f"no parameter {name!r}{suggestion(name, struct.__struct_fields__)}", "unknown_parameter")
     try:
         return msgspec.convert(fields, struct, strict=strict)
     except msgspec.ValidationError as error:

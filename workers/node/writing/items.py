@@ -21,13 +21,18 @@ TOGETHER = 10_000
 log = structlog.get_logger(__name__)
 
 
-class Asked(NamedTuple):
+class ChangeRequest(NamedTuple):
     """The changes of one request; ``done`` is set when this node answers with them, or if they failed."""
 
     catalogue: Catalogue
     changes: Prepared
     done: Future[Changed]
     came_at: float
+
+
+def count_changes(request: ChangeRequest) -> int:
+    """How many changes a request asks for."""
+    return len(request.changes.entries)
 
 
 class ItemWriter:
@@ -41,9 +46,7 @@ class ItemWriter:
 
     def __init__(self, take_in: Callable[[], None], metrics: NodeMetrics) -> None:
         self._take_in, self._metrics = take_in, metrics
-        self._queue = RequestQueue(
-            "omdml-items", self._make_each, CatalogueError, size=lambda asked: len(asked.changes.entries), most=TOGETHER
-        )
+        self._queue = RequestQueue("omdml-items", self._make_each, CatalogueError, size=count_changes, most=TOGETHER)
         self.start, self.close = self._queue.start, self._queue.close
 
     @property
@@ -58,31 +61,31 @@ class ItemWriter:
         to send them again does no harm. Raises CatalogueError if too many requests wait already.
         """
         done: Future[Changed] = Future()
-        self._queue.put(Asked(catalogue, changes, done, time.perf_counter()))
+        self._queue.put(ChangeRequest(catalogue, changes, done, time.perf_counter()))
         return done
 
-    def _make_each(self, requests: list[Asked]) -> None:
-        by_catalogue: dict[int, list[Asked]] = {}
-        for asked in requests:
-            by_catalogue.setdefault(id(asked.catalogue), []).append(asked)
+    def _make_each(self, requests: list[ChangeRequest]) -> None:
+        by_catalogue: dict[int, list[ChangeRequest]] = {}
+        for request in requests:
+            by_catalogue.setdefault(id(request.catalogue), []).append(request)
         for group in by_catalogue.values():
             self._make(group)
 
-    def _make(self, group: list[Asked]) -> None:
+    def _make(self, group: list[ChangeRequest]) -> None:
         """Make the changes of some requests to one catalogue, take them in, then acknowledge each."""
         try:
-            results = group[0].catalogue.change([asked.changes for asked in group])
+            results = group[0].catalogue.change([request.changes for request in group])
             self._take_in()
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
             action = "their senders get an error, and send again"
             log.error("items_not_changed", error=str(error), requests=len(group), action=action)
-            for asked in group:
-                asked.done.set_exception(known)
+            for request in group:
+                request.done.set_exception(known)
             return
-        for asked, result in zip(group, results, strict=True):
-            self._metrics.items_changed(result, time.perf_counter() - asked.came_at)
+        for request, result in zip(group, results, strict=True):
+            self._metrics.items_changed(result, time.perf_counter() - request.came_at)
             if isinstance(result, ChangeError):
-                asked.done.set_exception(result)
+                request.done.set_exception(result)
             else:
-                asked.done.set_result(result)
+                request.done.set_result(result)

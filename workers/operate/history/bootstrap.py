@@ -11,16 +11,16 @@ from omdml.batch.sums import Adding
 from omdml.errors import GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.letters import DeadLetters
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store, Written
 from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.operate.fit import claim_to_begin, put_in_place
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
 from omdml.workers.operate.history.engines import HistoryEngine
 from omdml.workers.operate.history.model import HistoryModel, is_home
 from omdml.workers.operate.history.sums import Chunk, Job, sum_up
+from omdml.workers.operate.published_replay import claim_to_begin, put_in_place, require_placement
 
 # Offsets in a chunk. Those of a topic count records, those of a log in files count bytes.
 SPAN, SPAN_BYTES = 4096, 1 << 20
@@ -214,8 +214,7 @@ def adopt(
     """
     home = model.home
     assert home is not None
-    if store.placement(home.topic_id) not in (None, placement):
-        raise PlacementChanged(home.topic_id)
+    require_placement(home.topic_id, placement, store)
     claim = partial(claim_to_begin, model.name, store, replace, exists)
     epoch = claim()
     for record, error, name, _ in model.refused:

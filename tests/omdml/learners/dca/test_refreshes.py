@@ -11,7 +11,7 @@ from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
 from omdml.engines.second_order.moments import LEARNED, covariances, scales
-from omdml.engines.second_order.near_last import AllPairs, compared_covariances
+from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
 from tests.support.learning.dca import in_units, learner, with_pairs, world
 
 # Refreshes up to the second one after 8,192 triplets.
@@ -69,7 +69,7 @@ def test_one_pass_makes_the_same_bytes_of_closed_blocks_as_the_covariances(many,
     model.learn_many(rows, features)
     state, variances = model._engine.state, model._engine.state.deviations.astype(np.float64) ** 2
     pairs = AllPairs.of_closed(state.moments)
-    made = compared_covariances(pairs, scales(state.moments, pairs.diagonals()[0], variances), variances, dtype)
+    made = scaled_covariances(pairs, scales(state.moments, pairs.diagonals()[0], variances), variances, dtype)
     compared = covariances(state.moments, variances)
     expected = in_units(compared.near, compared.others, compared.added, dtype)
     assert made.added == expected.added
@@ -89,7 +89,7 @@ def test_one_pass_counts_the_pairs_of_the_open_block_too(many, dtype, tolerance,
     engine, variances = model._engine, model._engine.state.deviations.astype(np.float64) ** 2
     pairs, whole = engine.all_pairs(), engine.moments()
     assert len(pairs.near) > 0
-    made = compared_covariances(pairs, scales(pairs.moments, pairs.diagonals()[0], variances), variances, dtype)
+    made = scaled_covariances(pairs, scales(pairs.moments, pairs.diagonals()[0], variances), variances, dtype)
     compared = covariances(whole, variances)
     expected = in_units(compared.near, compared.others, compared.added, dtype)
     assert made.added == pytest.approx(expected.added, rel=1e-12)

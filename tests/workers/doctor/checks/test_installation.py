@@ -142,7 +142,7 @@ def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findin
     assert (results.level, says in results.text) == (Level.ERROR, True), results.text
 
 
-def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, tmp_path, monkeypatch):
+def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, monkeypatch):
     def refused(store):
         raise StoreRefused("no permissions to access a key")
 

@@ -217,7 +217,7 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
-def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path, monkeypatch):
+def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path):
     world = World(tmp_path)
     worker = world.worker(accept_gap=True)
     world.send(*events(20))

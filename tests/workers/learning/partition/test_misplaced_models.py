@@ -8,7 +8,7 @@ import structlog
 
 from omdml.errors import StoreError
 from omdml.workers.doctor.checks.checkpoints import checkpoints, look_at_checkpoints
-from omdml.workers.operate import fit, models
+from omdml.workers.operate import models, published_replay
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.worlds import damage_newest, events, extents, kill, learned_on_two, letters, rehomed, run_until_idle
 
@@ -99,8 +99,8 @@ def test_a_replay_that_is_published_in_its_place_ends_the_wait(tmp_path, way):
     world, waiting, model = misplaced(tmp_path, way)
     # Events that became dead letters, because they came by the old home too late, keep nobody from publishing.
     again = replayed(world, model)
-    fit.check_whole(again, world.store)
-    fit.publish(again, world.store, waiting.services.letters, "test", replace=True)
+    published_replay.check_whole(again, world.store)
+    published_replay.publish(again, world.store, waiting.services.letters, "test", replace=True)
     world.send(*events(4, 5, model=model), key=model)
     run_until_idle(waiting, turns=100)
     assert gauge(waiting) == 0
@@ -129,4 +129,4 @@ def test_strays_that_no_worker_has_read_yet_keep_a_replay_from_being_published(t
     world.send(*events(2, 4, model=model), key=name)
     again = replayed(world, model)
     with pytest.raises(StoreError, match="are on other partitions"):
-        fit.check_whole(again, world.store)
+        published_replay.check_whole(again, world.store)

@@ -10,7 +10,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.stores.folder import marks
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.operate import fit
+from omdml.workers.operate import published_replay
 from omdml.workers.operate.replay import ReplayedModel, read_whole, replayed_spec
 from tests.support.worlds import World, events, paced, run_until_idle
 
@@ -26,7 +26,7 @@ def replayed(world, name="shop"):
 
 
 def replace(world, model):
-    fit.publish(model, world.store, DeadLetters(MemorySink(world.graves)), "test", replace=True)
+    published_replay.publish(model, world.store, DeadLetters(MemorySink(world.graves)), "test", replace=True)
 
 
 def replaced_before_the_mark_moves(world, model):

@@ -18,7 +18,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import RESENT_UNREAD, headers_again, position_of_copy
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.learned_stretches import Stretch, Stretches
-from omdml.workers.operate.fit import publish
+from omdml.workers.operate.published_replay import publish
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 from tests.support.deep import examples
 from tests.support.learning.audits import audited

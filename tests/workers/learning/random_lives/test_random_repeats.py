@@ -14,7 +14,8 @@ from omdml import LOMDML
 from omdml.feedback import Triplet, encode
 from omdml.streams.letters import DeadLetters
 from omdml.streams.memory_log import MemorySink
-from omdml.workers.operate import fit, topics
+from omdml.workers.operate import topics
+from omdml.workers.operate.published_replay import publish
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.deep import deep_after
 from tests.support.learning.audits import audited
@@ -96,7 +97,7 @@ class Repeating(Life):
                     model.learn(records)
             below = step.count
         if model.home is not None:
-            fit.publish(model, self.world.store, DeadLetters(MemorySink(self.world.graves)), "test", replace=True)
+            publish(model, self.world.store, DeadLetters(MemorySink(self.world.graves)), "test", replace=True)
 
 
 @pytest.mark.parametrize("seed", deep_after(4, range(40)))

@@ -304,7 +304,7 @@ def test_a_collapse_of_many_directions_into_one_is_a_leap():
     assert decide(guard, stretched(*[1.0] * 4, *[0.01] * 8), window_of(0)) == ""
 
 
-def test_a_leap_goes_live_where_events_held_out_say_it_is_better():
+def test_a_leap_goes_live_if_held_out_events_say_that_it_is_better():
     guard = Guard(GuardConfig(), turned(1.4))
     assert weight_moved(weights(turned(1.4)), weights(turned(0.1))) > guard.config.moved
     assert decide(guard, turned(0.1), window_of()) == ""

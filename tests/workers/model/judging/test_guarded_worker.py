@@ -286,7 +286,7 @@ def test_a_withheld_model_whose_guard_is_switched_off_goes_live(burst):
     assert world.store.current("shop").version == before + 1
 
 
-def test_where_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path, capsys):
+def test_if_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path):
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(300))

@@ -257,14 +257,14 @@ def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
         assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
 
 
-def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them(items):
+def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them():
     window = Window(both(9, 5, 5), 10_000)
     window.expect(np.arange(9.0))
     assert [event.expected for event in judging(window.events)] == list(range(9))
     assert all(event.expected is None for event in window.events if event.similar is not None)
 
 
-def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items):
+def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later():
     window = Window(both(9, 5, 5), 10_000)
     newest = judging(window.events)[-4:]
     rest = window.events[next(n for n, event in enumerate(window.events) if event is newest[0]) :]

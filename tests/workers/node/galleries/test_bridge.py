@@ -38,7 +38,7 @@ def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
     assert bridge.nearest(query_of_row(7), 10) is not None
 
 
-def test_a_bridge_gives_up_where_too_many_items_could_be_among_the_nearest(monkeypatch):
+def test_a_bridge_gives_up_if_too_many_items_could_be_among_the_nearest():
     table, old = features(5000), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 3.0), table, Spread(table))
     assert bridge.nearest(query_of_row(7), 10) is None

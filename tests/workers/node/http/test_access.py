@@ -67,7 +67,7 @@ def test_who_knows_the_token_may_teach(shop, client):
     assert sent(shop) == [event, event]
 
 
-def test_without_a_token_this_machine_may_teach_and_nobody_may_move_versions(shop, open_client):
+def test_without_a_token_this_machine_may_teach_and_nobody_may_move_versions(open_client):
     assert open_client.post("/feedback", content=next(events(1))).status_code == 202
     for verb in VERBS:
         problem = refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
@@ -376,7 +376,7 @@ def answers(server):
         return False
 
 
-def test_a_connection_that_is_kept_serves_many_requests_one_after_the_other(shop, monkeypatch):
+def test_a_connection_that_is_kept_serves_many_requests_one_after_the_other(shop):
     with shop.serving() as node, listening(node) as server, client_of(server) as client:
         for _ in range(50):
             assert client.get("/search?id=i1").status_code == 200

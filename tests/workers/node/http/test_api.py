@@ -167,7 +167,7 @@ def test_what_is_too_large_is_refused(client, monkeypatch):
     refused(client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"}), 413, "oversize")
 
 
-def test_models_tell_what_answers_and_how_fresh(shop, client):
+def test_models_tell_what_answers_and_how_fresh(client):
     body = client.get("/models").json()
     assert body["stale_seconds"] == 0
     (described,) = body["models"]
@@ -175,7 +175,7 @@ def test_models_tell_what_answers_and_how_fresh(shop, client):
     assert described["freshness"] is None
 
 
-def test_freshness_can_be_asked_for_since_a_moment(shop, node, client):
+def test_freshness_can_be_asked_for_since_a_moment(shop, client):
     def goes_live(age_s):
         shop.learn()
         version = shop.publish(oldest_event_time=time.time() - age_s)

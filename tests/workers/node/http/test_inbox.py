@@ -61,7 +61,7 @@ def test_a_posted_event_that_does_not_fit_is_refused_in_words(client):
         assert refused(client.post("/feedback", content=body), 400, "invalid") == message
 
 
-def test_any_number_of_fields_of_any_name_gives_a_short_answer(shop, client):
+def test_any_number_of_fields_of_any_name_gives_a_short_answer(client):
     event = json.loads(next(events(1)))
     many = client.post("/feedback", json={**event, **{f"{number}-{'x' * 1000}": 1 for number in range(500)}})
     assert (many.status_code, len(many.content) < 1000) == (202, True), many.text
@@ -133,7 +133,7 @@ def test_an_accepted_event_goes_on_as_it_came_however_its_numbers_are_written(sh
     assert sent(shop) == [body]
 
 
-def test_several_events_that_do_not_say_so_are_told_how_to_be_sent(shop, client):
+def test_several_events_that_do_not_say_so_are_told_how_to_be_sent(client):
     lines = b"\n".join(events(3))
     for kind in ("application/x-www-form-urlencoded", "application/json"):
         for body in (lines, lines.replace(b"\n", b""), b"[" + lines.replace(b"\n", b",") + b"]"):
@@ -146,13 +146,13 @@ def test_several_events_that_do_not_say_so_are_told_how_to_be_sent(shop, client)
         assert client.post("/feedback", content=next(events(1)), headers={"content-type": kind}).status_code == 202
 
 
-def test_an_event_may_bring_the_vectors_of_an_item_the_catalogue_lacks(shop, client):
+def test_an_event_may_bring_the_vectors_of_an_item_the_catalogue_lacks(client):
     event = {**json.loads(next(events(1))), "query": "new"}
     event["features"] = {"new": {"shape": [0.0] * 9, "noise": [0.0] * 5}}
     assert client.post("/feedback", json=event).status_code == 202
 
 
-def test_an_event_the_log_did_not_take_is_not_accepted(shop, node, client, monkeypatch):
+def test_an_event_the_log_did_not_take_is_not_accepted(shop, client, monkeypatch):
     def fail(*_):
         raise SourceError("the disk is full")
 

@@ -79,7 +79,7 @@ def test_what_cannot_be_described_is_refused_with_the_reason(client):
     refused(client.post("/items", content=lines), 413, "oversize")
 
 
-def test_the_list_of_items_says_where_each_thumbnail_is(client, shop):
+def test_the_list_of_items_says_where_each_thumbnail_is(client):
     answer = client.get("/items", params={"limit": 3, "offset": 2}).json()
     assert (answer["pictures"], answer["atlas"], answer["cells"]) == (
         True,

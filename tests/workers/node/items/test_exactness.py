@@ -93,7 +93,7 @@ def test_an_older_view_leaves_out_a_changed_query_item_and_exclusions(shop):
     assert len(answer) == ITEMS - 2
 
 
-def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
+def test_items_of_a_metric_without_an_embedding_come_and_go():
     features = {"color": np.eye(3, 6, dtype=np.float32), "text": np.zeros((3, 11), np.float32)}
     from omdml.workers.node.galleries.gallery import Query, ScoredGallery
 

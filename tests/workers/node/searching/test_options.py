@@ -173,7 +173,7 @@ def test_queries_of_every_kind_share_one_request_and_one_version(client):
     assert set(body) == {"model", "version", "serial", "took_s", "answers"}
 
 
-def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
+def test_a_mix_of_items_and_vectors_asks_for_their_mean(client):
     mixed = answer_to(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
     listed = answer_to(client, ids=["i5", "i6", "i7"], k=150)["items"]
     assert [item["id"] for item in mixed if item["id"] != "i7"] == [item["id"] for item in listed]

@@ -17,6 +17,7 @@ from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.experiments.experiments import Experiment, Experiments, Sides
 from omdml.workers.node.http.middleware.request_id import HEADER
+from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, struct_of_body
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
@@ -105,10 +106,8 @@ class ExperimentEndpoints:
             message = f"this node has not interleaved the search {clicks.search!r} lately, or was restarted since then"
             raise SearchError(message, "unknown_search")
         await run_in_threadpool(experiment.tally.write_if_due)
-        body = msgspec.json.encode(Clicked(counted))
-        return Response(body, HTTPStatus.ACCEPTED, media_type="application/json")
+        return reply(Clicked(counted), HTTPStatus.ACCEPTED)
 
     async def outcomes(self, request: Request) -> Response:
         """What came of each experiment so far."""
-        outcomes = [experiment.outcome for experiment in self._experiments.all.values()]
-        return Response(msgspec.json.encode({"experiments": outcomes}), media_type="application/json")
+        return reply({"experiments": [experiment.outcome for experiment in self._experiments.all.values()]})

@@ -24,6 +24,7 @@ from omdml.streams.describers.pictures import MAX_SENT_BYTES
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES
+from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import MAX_EVENTS, PictureBytes, Text, body_of, content_type, parameters_as
 from omdml.workers.node.node import RetrievalNode
 
@@ -106,8 +107,7 @@ class ItemEndpoints:
         model = self._node.models.find(parameters_as(OfModel, request.query_params).model)
         catalogue, changes = await run_in_threadpool(self._prepared, model, bodies)
         done = await asyncio.wrap_future(self._node.items.put(catalogue, changes))
-        answer = ItemsChanged(model=model, **done._asdict())
-        return Response(msgspec.json.encode(answer), media_type="application/json")
+        return reply(ItemsChanged(model=model, **done._asdict()))
 
     def _prepared(self, model: str, bodies: Sequence[bytes | dict[str, Any]]) -> tuple[Catalogue, Prepared]:
         catalogue = self._node.catalogues(model)
