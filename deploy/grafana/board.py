@@ -62,11 +62,14 @@ def filled(expression: str) -> str:
 
 def targets(shown: Shown) -> list[Builder[Dataquery]]:
     """The queries of a panel, one for each line of its chart."""
-    query = prometheus.Dataquery
-    return [
-        query().datasource(SOURCE).expr(filled(expression)).legend_format(legend).ref_id(chr(ord("A") + number))
-        for number, (expression, legend) in enumerate(shown.queries)
-    ]
+    made: list[Builder[Dataquery]] = []
+    for number, (expression, legend) in enumerate(shown.queries):
+        query = prometheus.Dataquery().datasource(SOURCE).expr(filled(expression)).legend_format(legend)
+        if expression.startswith("histogram_quantile"):
+            # Traces of clicks lie beside the buckets.
+            query = query.exemplar(True)
+        made.append(query.ref_id(chr(ord("A") + number)))
+    return made
 
 
 def glance(shown: Shown, count: int) -> stat.Panel:

@@ -95,7 +95,12 @@ def test_grafana_finds_prometheus_and_the_board():
     board = f"{provider['options']['path']}/omdml.json"
     assert f"../grafana/omdml.json:{board}:ro" in SERVICES["grafana"]["volumes"]
     assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == board
-    assert "../prometheus/rules.yml:/etc/prometheus/rules.yml:ro" in SERVICES["prometheus"]["volumes"]
+    prometheus = SERVICES["prometheus"]
+    assert "../prometheus/rules.yml:/etc/prometheus/rules.yml:ro" in prometheus["volumes"]
+    options = dict(option.removeprefix("--").split("=") for option in prometheus["command"])
+    for mounted in (options["config.file"], options["storage.tsdb.path"]):
+        assert any(mounted in volume.split(":") for volume in prometheus["volumes"])
+    assert options["enable-feature"] == "exemplar-storage"
 
 
 def test_prometheus_takes_its_settings(promtool, tmp_path):

@@ -124,7 +124,12 @@ def test_selectors_meet_the_pods_they_are_for_and_no_others(role):
     service = OBJECTS["Service", name]["spec"]
     assert service["selector"] == wanted
     assert [port["targetPort"] for port in service["ports"]] == [container(role)["ports"][0]["name"]]
-    assert OBJECTS["PodDisruptionBudget", name]["spec"]["selector"] == {"matchLabels": wanted}
+    assert OBJECTS["PodDisruptionBudget", name]["spec"] == {
+        "maxUnavailable": 1,
+        # A pod that ends with code 2 or 3 at each start is never ready.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": wanted},
+    }
     policy = OBJECTS["NetworkPolicy", name]["spec"]
     assert policy["podSelector"] == {"matchLabels": wanted}
     for rule in policy["ingress"]:

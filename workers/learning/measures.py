@@ -39,17 +39,25 @@ SINGLE = {
 class Arrivals:
     """Estimates when a record came that was not fetched yet: when its partition's end was first seen behind it.
 
-    The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second, or, if
-    the record was there at the first look, it is the time of that look.
+    The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second. If the
+    record was there at the first look, as a worker finds a backlog, it came after the record before it, so the estimate
+    is the time of that one; before any was taken, it is the time of the look.
     """
 
     def __init__(self) -> None:
         # Times and the ends seen then, ascending.
         self._seen: dict[Partition, deque[tuple[float, int]]] = {}
+        # The ends at the first look.
+        self._first: dict[Partition, int] = {}
 
-    def oldest(self, partition: Partition, position: int, end: int, now: float) -> float | None:
-        """When the record at this position was first known to be there; None if nothing lies before the end."""
-        seen = self._seen.setdefault(partition, deque())
+    def oldest(
+        self, partition: Partition, position: int, end: int, now: float, taken: float | None = None
+    ) -> float | None:
+        """When the record at this position was first known to be there; None if nothing lies before the end.
+
+        ``taken`` is when the newest record that was taken had been logged.
+        """
+        seen, first = self._seen.setdefault(partition, deque()), self._first.setdefault(partition, end)
         while seen and seen[0][1] <= position:
             seen.popleft()
         if end <= position:
@@ -58,11 +66,12 @@ class Arrivals:
             seen.append((now, end))
         if len(seen) > LOOKS:
             self._seen[partition] = seen = deque(list(seen)[::2])
-        return seen[0][0]
+        return seen[0][0] if taken is None or position >= first else min(taken, seen[0][0])
 
     def forget(self, partition: Partition) -> None:
         """Drop the values of a partition that another worker owns now."""
         self._seen.pop(partition, None)
+        self._first.pop(partition, None)
 
 
 class Measures:
@@ -105,7 +114,7 @@ class Measures:
             logged_at = None
             if records := polled.get(partition):
                 position, logged_at = records[0].offset, records[0].timestamp
-            seen_at = self._arrivals.oldest(partition, position, end, time.time())
+            seen_at = self._arrivals.oldest(partition, position, end, time.time(), intake.newest.get(partition))
             intake.set_backlog(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
 
     def set_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from omdml.feedback import KINDS
 from omdml.letter_reasons import REASONS
@@ -69,6 +69,26 @@ class WorkerMetrics:
         """Remove the values of a partition that is no longer owned. Its new owner exports them."""
         self.output.remove_withheld(partition)
         self.intake.remove_lag(partition)
+        for single in (self.learning.single, self.output.single):
+            single.remove(partition)
+
+
+class SingleGauges:
+    """Gauges of single models. They are removed with the partition of the model: otherwise the old values of this
+    worker would be there beside those of the next owner."""
+
+    def __init__(self) -> None:
+        self._series: dict[Partition | None, set[tuple[Gauge, tuple[str, ...]]]] = {}
+
+    def set(self, home: Partition | None, gauge: Gauge, value: float, *labels: str) -> None:
+        """Set a gauge of a model that is at home in this partition."""
+        gauge.labels(*labels).set(value)
+        self._series.setdefault(home, set()).add((gauge, labels))
+
+    def remove(self, home: Partition) -> None:
+        """Remove the gauges of all models that are at home in this partition."""
+        for gauge, labels in self._series.pop(home, ()):
+            gauge.remove(*labels)
 
 
 class Intake:
@@ -100,8 +120,9 @@ class Intake:
         self.rebalances = new.counter(
             "rebalances_total", "Partitions assigned, revoked or lost", kind=["assigned", "revoked", "lost"]
         )
-        # When the oldest record that was not taken was logged.
+        # When the oldest record that was not taken was logged, and the newest one that was.
         self._oldest: dict[Partition, float | None] = {}
+        self.newest: dict[Partition, float] = {}
 
     def count_events(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
         """Count the events of one batch by kind and outcome."""
@@ -119,6 +140,7 @@ class Intake:
 
     def set_newest_taken(self, partition: Partition, logged_at: float) -> None:
         """Set the time at which the newest taken record was logged."""
+        self.newest[partition] = logged_at
         self.last_event.labels(str(partition.number)).set(logged_at)
 
     def set_backlog(self, partition: Partition, backlog: int, oldest: float | None) -> None:
@@ -137,6 +159,7 @@ class Intake:
     def remove_lag(self, partition: Partition) -> None:
         """Remove what is known of a partition."""
         self._oldest.pop(partition, None)
+        self.newest.pop(partition, None)
         for family in (self.lag, self.lag_seconds, self.last_event):
             # Some versions of the client raise it if nothing was set yet.
             with suppress(KeyError):
@@ -158,6 +181,7 @@ class Learning:
             "hedge_loss_bound", "Upper bound of the loss of Hedge's mix; infinite if there is none", model=()
         )
         self.weight = new.gauge("modality_weight", "Weight of a modality", model=(), modality=())
+        self.single = SingleGauges()
         self.version = new.gauge("learned_version", "Comparisons that the published metric has learned", model=())
 
     @contextmanager
@@ -185,13 +209,13 @@ class Learning:
         """Set the gauges of a model that is configured by name, at its publication."""
         if not is_single(label, self._models):
             return
-        learner = model.learner
-        self.version.labels(label).set(learner.version)
+        learner, home = model.learner, model.home
+        self.single.set(home, self.version, learner.version, label)
         for name in ("hedge_loss", "hedge_loss_bound"):
             if hasattr(learner, name):
-                getattr(self, name).labels(label).set(getattr(learner, name))
+                self.single.set(home, getattr(self, name), getattr(learner, name), label)
         for modality, weight in getattr(learner, "weights", {}).items():
-            self.weight.labels(label, modality).set(weight)
+            self.single.set(home, self.weight, weight, label, modality)
 
 
 class Output:
@@ -219,6 +243,7 @@ class Output:
         self.checkpoint_bytes = new.counter("checkpoint_bytes_total", "Bytes of learner states saved")
         # For each label, the homes of its models whose newest version is withheld, and since when.
         self._withheld: dict[str, dict[str, tuple[Partition | None, float]]] = {}
+        self.single = SingleGauges()
 
     def count_decisions(self, label: str, model: StoredModel) -> None:
         """Count the guard's decisions about a model since the last count."""
@@ -235,8 +260,8 @@ class Output:
             withheld[model.name] = model.home, since
         self._set_withheld(self._models.of(label))
         if is_single(label, self._models) and (compared := model.judge.guard.compared):
-            self.margin.labels(label).set(compared.margin)
-            self.doubt.labels(label).set(compared.doubt)
+            self.single.set(model.home, self.margin, compared.margin, label)
+            self.single.set(model.home, self.doubt, compared.doubt, label)
 
     def count_taken_back(self) -> None:
         """Count that the guard made the reference live again."""

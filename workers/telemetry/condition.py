@@ -85,13 +85,15 @@ class Messenger:
             for line, holds in (("READY=1", condition.started), ("STOPPING=1", condition.stopping))
             if holds and line not in self._told
         ]
-        self._told.update(lines)
+        new = set(lines)
         if condition.status != self._status:
-            self._status = condition.status
             lines.append(f"STATUS={' '.join(condition.status.split())}")
         if condition.alive:
             lines.append("WATCHDOG=1")
-        send(lines)
+        # A READY that was not taken would have systemd end a process that has started.
+        if send(lines):
+            self._told |= new
+            self._status = condition.status
 
     def _run(self) -> None:
         pause = pause_s()
@@ -106,13 +108,15 @@ def pause_s() -> float:
     return min(TICK_S, int(microseconds) / 2e6) if ours and microseconds.isdigit() and int(microseconds) else TICK_S
 
 
-def send(lines: list[str]) -> None:
-    """Send these lines to systemd. If it cannot take them, that is its own to notice."""
+def send(lines: list[str]) -> bool:
+    """Send these lines to systemd; False if it cannot take them now."""
     address = os.environ.get(SOCKET, "")
     if not address or not lines:
-        return
+        return False
     # A name that begins with @ is none in the file system.
     place = f"\0{address[1:]}" if address.startswith("@") else address
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as speaker:
         speaker.setblocking(False)
         speaker.sendto("\n".join(lines).encode(), place)
+        return True
+    return False

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 HEADER = "traceparent"
 # An unknown, newer version may have more fields; those of version 00 are read all the same.
-_CONTEXT = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
+_CONTEXT = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+# The flags that there are: sampled, and random. The standard wants all others to be sent as 0.
+_FLAGS = 0b11
 # At most this many characters are looked at.
 _LONGEST = 256
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -42,9 +44,9 @@ def context_of(text: str) -> str:
     ''
     """
     match = _CONTEXT.fullmatch(text) if len(text) <= _LONGEST else None
-    if match is None or (match[1] == "00" and match[3]):
+    if match is None or (match[1] == "00" and match[4]):
         return ""
-    return f"00-{match[2]}"
+    return f"00-{match[2]}-{int(match[3], 16) & _FLAGS:02x}"
 
 
 def context_in(headers: Iterable[tuple[str, bytes]]) -> str:

@@ -12,6 +12,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.measures import Arrivals
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.partition.pending_letters import LettersAway
+from omdml.workers.model.judging.guard import VersionComparison
 from omdml.workers.model.trails import TRAILS
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.learning.worker_metrics import read
@@ -104,6 +105,36 @@ def test_the_lag_of_a_partition_is_reported_by_its_owner_alone(tmp_path, expelle
     assert lags(first) != lags(second)
 
 
+@pytest.mark.parametrize("expelled", [False, True])
+def test_gauges_of_a_single_model_are_its_owners_alone(tmp_path, expelled):
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(30))
+    run_until_idle(first)
+    (owned,) = first.partitions.values()
+    model, metrics = owned.models.loaded["shop"], first.services.metrics
+    model.judge.guard.compared = VersionComparison(30, 0, 0.5, 0.25, 9)
+    metrics.output.count_published("shop", model, "stored")
+
+    def gauges(worker):
+        return {
+            sample.name
+            for family in worker.services.metrics.registry.collect()
+            for sample in family.samples
+            if family.type == "gauge" and sample.labels.get("model") == "shop"
+        }
+
+    both = {"omdml_worker_models_held", "omdml_worker_held_since_timestamp_seconds"}
+    alone = {"learned_version", "modality_weight", "hedge_loss", "hedge_loss_bound", "guard_margin", "guard_doubt"}
+    assert gauges(first) >= both | {f"omdml_worker_{name}" for name in alone}
+    if expelled:
+        world.log.expel(first.services.source)
+        run_until_idle(first, 2)
+    else:
+        first.services.source.close()
+    assert gauges(first) == both
+
+
 def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
@@ -177,6 +208,24 @@ def test_an_unfetched_record_is_as_old_as_the_look_that_first_found_it():
     assert arrivals.oldest(here, 12, 20, now=3.0) == 2.0
     assert arrivals.oldest(here, 15, 20, now=4.0) == 3.0
     assert arrivals.oldest(here, 20, 20, now=5.0) is None
+
+
+def test_a_backlog_is_as_old_as_the_newest_record_that_was_taken_of_it(tmp_path):
+    world = World(tmp_path)
+    (here,) = world.log.partitions
+    for payload in events(3):
+        world.log.send(payload, "shop", timestamp=time.time() - 7200)
+    worker = world.worker()
+    worker.step()
+    source = worker.services.source
+    # As if it had polled one of three, and taken it.
+    source.progress = lambda: {here: (1, 3)}
+    worker._measures.set_backlog({})
+    assert 7200 <= lag(worker) < 7300
+    # What comes later is not so old.
+    source.progress = lambda: {here: (3, 4)}
+    worker._measures.set_backlog({})
+    assert lag(worker) < 3600
 
 
 def test_what_is_unsaved_stays_told_though_others_are_saved(tmp_path):

@@ -150,8 +150,11 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     assert inbox.alive
     monkeypatch.setattr(request_queue, "STUCK_AFTER_S", 0.0)
     assert not inbox.alive
+    value = metrics.registry.get_sample_value
+    assert value("omdml_node_feedback_queue_requests") == 1
     go_on.set()
     inbox.close()
+    assert value("omdml_node_feedback_queue_requests") == 0
     assert metrics.registry.get_sample_value("omdml_node_feedback_events_total", {"outcome": "accepted"}) == 1
     assert metrics.registry.get_sample_value("omdml_node_feedback_flush_seconds_count") == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -64,6 +65,27 @@ def test_a_thread_tells_it_as_often_as_the_watchdog_asks(systemd, monkeypatch):
         facts.ask = lambda: LEARNING._replace(stopping=True)
     lines += heard(systemd)
     assert (lines.count("READY=1"), lines.count("STOPPING=1")) == (1, 1)
+
+
+def fill(place):
+    """Send to a socket until nobody can send to it any more."""
+    sent = 1
+    while sent:
+        sent = 0
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, suppress(BlockingIOError):
+            other.setblocking(False)
+            while True:
+                other.sendto(b"full", place)
+                sent += 1
+
+
+def test_what_systemd_could_not_take_is_told_again(systemd):
+    messenger = Messenger(lambda: LEARNING)
+    fill(systemd.getsockname())
+    messenger.tell()
+    assert set(heard(systemd)) == {"full"}
+    messenger.tell()
+    assert heard(systemd) == ["READY=1", "STATUS=learning, 4 partitions", "WATCHDOG=1"]
 
 
 def test_a_watchdog_of_another_process_is_none_of_ours(monkeypatch):

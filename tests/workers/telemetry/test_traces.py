@@ -25,6 +25,7 @@ CONTEXT, OTHERS = f"00-{TRACE}-00f067aa0ba902b7-01", f"00-{OTHER}-00f067aa0ba902
     [
         (CONTEXT, CONTEXT),
         (f"cc-{TRACE}-00f067aa0ba902b7-01-what-comes-later", CONTEXT),
+        (f"00-{TRACE}-00f067aa0ba902b7-fd", CONTEXT),
         (f"{CONTEXT}-more", ""),
         (f"ff-{TRACE}-00f067aa0ba902b7-01", ""),
         (CONTEXT.upper(), ""),

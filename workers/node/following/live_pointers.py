@@ -119,6 +119,9 @@ class Refresher:
 
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
         view = self.live.views.get(model)
+        if pointer is None:
+            # What was refused is not there any more.
+            self.refused.pop(model, None)
         if self._first and pointer is None and view is None:
             self._first.prepare(model)
         elif self._first:

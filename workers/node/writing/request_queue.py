@@ -57,6 +57,7 @@ class RequestQueue(Generic[R]):
         self._closed = False
         # Monotonic time.
         self._busy_since: float | None = None
+        self._in_hand = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -80,8 +81,8 @@ class RequestQueue(Generic[R]):
         return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
 
     def waiting(self) -> int:
-        """How many requests are in the queue."""
-        return self._waiting.qsize()
+        """How many requests are not done yet: those in the queue, and those of the batch in hand."""
+        return self._waiting.qsize() + self._in_hand
 
     def put(self, request: R) -> None:
         """Put a request into the queue; raises the error of ``refused`` if the queue is full."""
@@ -105,6 +106,6 @@ class RequestQueue(Generic[R]):
                 batch.append(self._waiting.get())
             last = None in batch
             if requests := [request for request in batch if request]:
-                self._busy_since = time.monotonic()
+                self._busy_since, self._in_hand = time.monotonic(), len(requests)
                 self._do(requests)
-                self._busy_since = None
+                self._busy_since, self._in_hand = None, 0

@@ -32,6 +32,17 @@ def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_again(shop
     assert node.stale_seconds() == 0
 
 
+def test_a_model_that_is_deleted_is_no_longer_refused(shop):
+    node = refresher(shop)
+    shop.learn(1)
+    shop.publish(generation="other")
+    assert node.refresh("shop") is None
+    assert list(node.refused) == ["shop"]
+    shop.store.delete("shop")
+    assert node.refresh("shop") is None
+    assert node.refused == {}
+
+
 def test_a_model_that_is_forgotten_is_not_stale(shop):
     node = refresher(shop)
     node.refresh("shop")
