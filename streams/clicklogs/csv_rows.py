@@ -29,7 +29,8 @@ YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tuple[int, Entry]]:
     """Yield what each row says, with the number of its last line: an item was shown, and perhaps that it was clicked.
 
-    Raises FeedbackError if the header cannot be read, or a column is missing. A row that cannot be read is yielded as :class:`Bad`.
+    Raises FeedbackError if the header cannot be read, or a column is missing. A row that cannot be read is yielded as
+    :class:`Bad`.
     """
     number = 0
 
