@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -34,6 +34,8 @@ PIECE_BYTES = 1 << 20
 MAX_HELD_BYTES = 32 << 20
 
 Position = tuple[Partition, int]
+# No log counts further. Whoever may write to the dead letters can write any number into one.
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +44,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     error: str
     partition: Partition
-    offset: int
+    offset: Offset
     model: str | None = None
     at: float | None = None
     digest: str | None = None

@@ -29,7 +29,8 @@ YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tuple[int, Entry]]:
     """Yield what each row says, with the number of its last line: an item was shown, and perhaps that it was clicked.
 
-    Raises FeedbackError if a column is missing. A row that cannot be read is yielded as :class:`Bad`.
+    Raises FeedbackError if the header cannot be read, or a column is missing. A row that cannot be read is yielded as
+    :class:`Bad`.
     """
     number = 0
 
@@ -39,7 +40,12 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
             yield line.decode("utf-8-sig", "replace")
 
     reader = csv.reader(text(), strict=True)
-    header = next(reader, [])
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise FeedbackError(
+            f"the first line is not valid CSV ({error}), expected the names of the columns, such as {','.join(NEEDED)}"
+        ) from error
     missing = [part for part in NEEDED if fields.path(part)[:1] != "=" and fields.path(part) not in header]
     if missing:
         columns = f"{', '.join(header)!r:.200}"

@@ -190,7 +190,7 @@ class RotatedLog:
             before, names = names, self._names()
             if names == before:
                 by_time = sorted(filter(None, rotated), key=lambda file: file.modified)
-                return [*by_time, growing] if growing else by_time
+                return once([*by_time, growing] if growing else by_time)
 
     def _names(self) -> dict[str, int]:
         """The names of the log's files, with the inode of each."""
@@ -215,6 +215,15 @@ def look(path: Path) -> LogFile | None:
     if line is None:
         return None
     return LogFile(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
+
+
+def once(files: Sequence[LogFile]) -> list[LogFile]:
+    """The files without those that a later one has under another name, by a link: their events must not come twice.
+
+    Programs that write a file for each day often keep a link, such as the growing file, to the one of today.
+    """
+    last = {(file.inode, file.sha256): file for file in files}
+    return [file for file in files if last[file.inode, file.sha256] is file]
 
 
 def match(known: Sequence[Segment], files: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
+from omdml.streams.letters import Offset
 from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
@@ -40,9 +41,9 @@ class ModelSum(msgspec.Struct):
     Events with a dead letter, in the stretch or after it, are ``letters``. All ``events`` must have been learned or
     held out. An event that has a letter but was learned later, because it was taken again, counts as one without.
 
-    If the model has no checkpoint, ``events`` are those below the mark. ``elsewhere`` says that the model counted
-    events of another log, and none of this one. ``dropped`` says that the log no longer holds the first events of the
-    stretch. ``ill`` says why the checkpoint cannot be read.
+    If the model has no checkpoint, ``events`` are those below the mark, and ``behind`` the others. ``elsewhere`` says
+    that the model counted events of another log, and none of this one. ``dropped`` says that the log no longer holds
+    the first events of the stretch. ``ill`` says why the checkpoint cannot be read.
     """
 
     name: str
@@ -66,8 +67,11 @@ class ModelSum(msgspec.Struct):
         """
         tally = self.tally
         if tally is None:
+            self.letters += letter
             if passed and not letter:
                 self._count(offset)
+            elif not letter:
+                self.behind += 1
             return
         letter = letter and not self.stretches.learned_in_place(partition, offset)
         here = tally.home == str(partition)
@@ -134,7 +138,7 @@ class LetterPositions:
             try:
                 position = _positions.decode(record.value)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                # A torn line, or a note that the event of a letter was sent again.
+                # A torn line, a note that the event of a letter was sent again, or no position of any log.
                 continue
             self._count += 1
             if self._count > self._most:
@@ -156,7 +160,7 @@ class LetterPositions:
 
 class _Position(msgspec.Struct, frozen=True):
     partition: Partition
-    offset: int
+    offset: Offset
 
 
 _positions = msgspec.json.Decoder(_Position)

@@ -15,6 +15,7 @@ from omdml.streams.letters import Book, Letter, Position, Sender
 from omdml.streams.part_names import part_name, part_of
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
+from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.learned_stretches import Stretches
@@ -52,9 +53,9 @@ def passed_letters(letters: Collection[Letter], store: Store) -> set[Position]:
 def kept_as(letter: Letter) -> list[str]:
     """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition.
 
-    An event that names a part itself never reached that part.
+    An event that names a part itself never reached that part, and no store keeps a model whose name is too long.
     """
-    if letter.model is None or part_of(letter.model):
+    if letter.model is None or part_of(letter.model) or not can_be_kept(letter.model):
         return []
     return [letter.model, part_name(letter.model, letter.partition.number)]
 

@@ -33,6 +33,13 @@ OUTCOMES = ("sent", "failed", "dropped")
 log = structlog.get_logger(__name__)
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for a failure: it would be followed by a GET without the message, which then counted as sent."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect."""
+
+
 class Webhook:
     """Posts lines of the log to a URL, as a context manager: from entry on, and what waits within a time-out at exit.
 
@@ -52,6 +59,7 @@ class Webhook:
         self._count = new.counter("webhook_requests_total", "Messages for the webhook, by outcome", outcome=OUTCOMES)
         self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
         self._failure_told = -FAILURE_EVERY_S
+        self._opener = urllib.request.build_opener(NoRedirects)
         self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
 
     def __enter__(self) -> Webhook:
@@ -93,8 +101,8 @@ class Webhook:
 
     def _post(self, body: bytes) -> None:
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
-        with urllib.request.urlopen(request, timeout=self.timeout_s):
-            # Its body is nothing to us; an answer of 400 or above is raised.
+        with self._opener.open(request, timeout=self.timeout_s):
+            # Its body is nothing to us; an answer of 300 or above is raised.
             pass
 
     def _tell(self, reason: str) -> None:

@@ -129,6 +129,19 @@ def test_a_record_that_cannot_be_read_is_refused_and_the_rest_goes_on(kind, text
     assert len(pages) == (kind == "csv")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"type":"triplet","model":"shop"}\n', "',' expected after '\"'"),
+        ("x" * 200_000 + "\n", "larger than field limit"),
+        ('page,"query\n', "unexpected end of data"),
+    ],
+)
+def test_a_csv_whose_first_line_is_no_csv_is_refused_as_a_whole(text, message):
+    with pytest.raises(FeedbackError, match=r"the first line is not valid CSV \(.*" + message):
+        joined("csv", text)
+
+
 def test_a_csv_without_a_column_that_it_needs_is_refused_as_a_whole():
     with pytest.raises(FeedbackError, match=r"no column 'clicked', got 'page,query,item'|no column 'clicked'"):
         joined("csv", "page,query,item\n1,2,3\n")

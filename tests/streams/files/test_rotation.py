@@ -205,6 +205,33 @@ def test_a_rotated_file_that_ends_without_a_newline_is_read_to_its_end(clicks: P
     assert numbers(source) == [2, 3]
 
 
+def test_a_log_that_is_a_link_to_the_file_of_today_is_read_once(clicks: Path, follow_clicks: Follow) -> None:
+    first, second = (clicks.with_name(f"clicks-2026010{day}.jsonl") for day in (1, 2))
+    write(first, 1, 2)
+    clicks.symlink_to(first.name)
+    source = follow_clicks()
+    assert numbers(source) == [1, 2]
+    write(first, 3)
+    assert numbers(source) == [3]
+    # The next day the link leads to another file.
+    write(second, 4)
+    clicks.unlink()
+    clicks.symlink_to(second.name)
+    assert numbers(source) == [4]
+    commit_here(source)
+    write(second, 5)
+    assert numbers(follow_clicks()) == [5]
+
+
+def test_a_file_with_a_second_name_is_read_once(clicks: Path, follow_clicks: Follow) -> None:
+    write(clicks, 1)
+    rotate(clicks)
+    write(clicks, 2)
+    for name in ("clicks.jsonl", "clicks.jsonl.1"):
+        (clicks.parent / f"{name}.20260101").hardlink_to(clicks.parent / name)
+    assert numbers(follow_clicks()) == [1, 2]
+
+
 def test_the_sink_follows_a_rename(clicks: Path) -> None:
     # This option is for folders.
     sink = FileSink(clicks, segment_bytes=1)

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from omdml.errors import CorruptError
 from omdml.feedback import Ranking, Triplet, encode
 from omdml.streams.files.source import FileSink
-from omdml.streams.letters import Book
+from omdml.streams.letters import Book, Letter
 from omdml.streams.part_names import part_name
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
@@ -158,7 +159,11 @@ def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
     assert "omdml replay --model shop --publish --replace" in wrong
     # What is not taken yet is no loss.
     world.store.move_mark(world.log.partitions[0], 41, 0)
-    assert audited(world)[1].wrong == {}
+    results, report = audited(world)
+    assert report.wrong == {}
+    # Every event of it stands in the table.
+    shop = results.models["shop"]
+    assert (shop.events, shop.letters, shop.behind) == (0, 1, 39)
 
 
 def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
@@ -272,6 +277,17 @@ def test_letters_are_told_apart(world):
     letters.read(msgspec.structs.replace(record, value=value) for value in (line, line, again, b"{torn"))
     assert letters.about(partition, [6, 7, 8]) == [False, True, False]
     assert letters.about(other, [7]) == [False]
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63, 10**30])
+def test_a_line_among_the_letters_with_an_offset_that_no_log_has_is_passed_over(world, offset):
+    line = msgspec.json.encode({**msgspec.json.decode(letters(world)[0].encode()), "offset": offset})
+    record = world.log.read(world.log.partitions[0], 0, 1)[0]
+    positions = LetterPositions()
+    positions.read([msgspec.structs.replace(record, value=line)])
+    assert positions.about(Partition("log", 0), [7]) == [False]
+    with pytest.raises(CorruptError, match="cannot be read"):
+        Letter.decode(line)
 
 
 def test_doctor_reads_a_whole_installation(tmp_path):

@@ -11,12 +11,13 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Book, Letter
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import headers_again
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed_letters, portions
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
 from omdml.workers.wiring.feedback_log import open_bystander
-from tests.support.worlds import World, events, run_until_idle
+from tests.support.worlds import World, events, letters, run_until_idle
 
 
 def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):
@@ -107,6 +108,23 @@ def test_an_event_that_was_learned_after_its_letter_is_told_as_learned(tmp_path)
     broken = msgspec.structs.replace(learned, payload=b"{broken")
     assert fate(broken, book, world.store) == ""
     assert fate(learned, book, World(tmp_path / "other").store) == ""
+
+
+def test_a_letter_whose_model_has_a_name_too_long_for_a_file_keeps_no_other_from_being_sent(tmp_path):
+    # Given a worker on a store in a folder that refused an event of such a model, and one of an unknown item
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "store")
+    long = Triplet(model="m" * 300, query="i0", relevant="i1", irrelevant="i2")
+    world.send(encode(long), encode(Triplet(model="shop", query="i0", relevant="nowhere", irrelevant="i2")))
+    worker = world.worker()
+    run_until_idle(worker)
+    book = Book({letter.position: letter for letter in letters(world)}, set(), set())
+    named, other = sorted(book.letters.values(), key=lambda letter: letter.offset)
+    assert len(named.model or "") == 300
+    # I expect that both are told as passed, and that the store is not asked for the name.
+    assert passed(book.letters.values(), world.store) == set(book.letters)
+    assert "at most 200" in learnable(named, worker.services.specs, {named.position}).why
+    assert fate(named, book, world.store) == fate(other, book, world.store) == ""
 
 
 def test_letters_are_sent_again_in_portions_of_so_many_or_so_many_bytes():

@@ -42,6 +42,11 @@ class Handler(BaseHTTPRequestHandler):
         self.server.got.append((self.path, self.headers["Content-Type"], json.loads(body)))
         self.server.answers.wait(30)
         self.send_response(self.server.code)
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def do_GET(self):
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_):
@@ -64,6 +69,15 @@ def hooked(url, timeout_s=5.0):
     registry = CollectorRegistry()
     with Webhook(url, timeout_s, registry):
         yield lambda outcome: registry.get_sample_value("omdml_worker_webhook_requests_total", {"outcome": outcome})
+
+
+def test_a_redirect_is_a_failure_because_nothing_was_posted_to_where_it_leads(receiver, capsys):
+    with hooked(receiver.url) as count:
+        for receiver.code in (301, 302, 307):
+            log.warning("drift", model="shop", reason="more mistakes")
+            wait_for(lambda: len(receiver.got) == count("failed") > 0, "the answer")
+    assert (count("sent"), count("failed")) == (0, 3)
+    assert "HTTP Error 301" in capsys.readouterr().err
 
 
 def test_each_kind_is_reported_and_nothing_else(receiver):
