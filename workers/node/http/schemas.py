@@ -9,6 +9,8 @@ import msgspec
 
 from omdml.workers.node.http.meanings import EVERYWHERE, SECONDS, explain_fields
 from omdml.workers.node.http.problems import PROBLEM
+from omdml.workers.node.searching.answers import MAX_K
+from omdml.workers.node.searching.compare import DEPTH
 
 JSON = "application/json"
 TEXT = {"type": "string"}
@@ -243,6 +245,14 @@ BEHIND = {
     }
 }
 
+# Bodies in which the node itself refuses unknown fields, and limits that it checks itself: its words help more.
+CLOSED = ("Search", "Move", "Clicks")
+OF_PAGES = {"k": {"minimum": 1, "maximum": MAX_K}, "offset": {"minimum": 0, "maximum": MAX_K - 1}}
+LIMITS = {
+    "Search": OF_PAGES,
+    "ItemSearch": OF_PAGES,
+    "Compare": {"k": {"minimum": 1, "maximum": DEPTH}},
+}
 # A client that has an answer need not get it again.
 IF_NONE_MATCH = {
     "name": "If-None-Match",
@@ -344,6 +354,11 @@ class Structs:
         )
         for part in components.values():
             shorten_tuples(part)
+        for name in CLOSED:
+            components[name]["additionalProperties"] = False
+        for name, limits in LIMITS.items():
+            for field, limit in limits.items():
+                components[name]["properties"][field] |= limit
         components |= {"Error": ERROR, "LiveModel": LIVE_MODEL, "HistoryLine": HISTORY_LINE}
         explain_fields(components)
         # A query string is described field by field, so its struct is no component.
