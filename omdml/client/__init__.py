@@ -33,6 +33,7 @@ from omdml.client.errors import (
     Unreachable,
 )
 from omdml.client.options import Options
+from omdml.errors import ParameterError
 from omdml.feedback import Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Options",
     "Page",
     "Pair",
+    "ParameterError",
     "Pointer",
     "Quadruplet",
     "Ranking",

@@ -8,7 +8,7 @@ import msgspec
 
 
 # No garbage collection looks through items: it would take ten times as long as decoding a thousand of them.
-class Item(msgspec.Struct, frozen=True, gc=False):
+class Item(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An item of an answer.
 
     ``distance`` is the squared learned distance, or minus the score if the learner learns a score and no distance.
@@ -81,7 +81,7 @@ class Clicked(msgspec.Struct, frozen=True):
     counted: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The items closest to a query, closest first, and the version of the model that ranked them.
 
     ``version`` is the number of comparisons that the model has learned. ``serial`` rises each time another version goes
@@ -102,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True):
     interleaved: Interleaved | None = None
 
 
-class Answers(msgspec.Struct, frozen=True):
+class Answers(msgspec.Struct, frozen=True, omit_defaults=True):
     """The items closest to each of several queries, all under one version."""
 
     model: str

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from omdml.errors import FeedbackError
 from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, Shown
-from omdml.streams.clicklogs.fields import Fields, seconds
+from omdml.streams.clicklogs.fields import CONSTANT, Fields, seconds
 
 CSV = {
     "page": "page",
@@ -46,7 +46,9 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
         raise FeedbackError(
             f"the first line is not valid CSV ({error}), expected the names of the columns, such as {','.join(NEEDED)}"
         ) from error
-    missing = [part for part in NEEDED if fields.path(part)[:1] != "=" and fields.path(part) not in header]
+    # A column that --field names must be there, too: without a user, omdml forget would not find a person's events.
+    wanted = [part for part in CSV if part in NEEDED or fields.path(part) != CSV[part]]
+    missing = [part for part in wanted if fields.path(part)[:1] != CONSTANT and fields.path(part) not in header]
     if missing:
         columns = f"{', '.join(header)!r:.200}"
         raise FeedbackError(

@@ -34,6 +34,8 @@ class Fields:
 
     def __init__(self, known: Mapping[str, str], changed: Iterable[str] = ()) -> None:
         self._paths = dict(known)
+        # Fields that somebody named, until a record has them.
+        self._missed: dict[str, str] = {}
         for text in changed:
             part, equals, path = text.partition("=")
             if not equals or not path or part not in known:
@@ -41,6 +43,13 @@ class Fields:
                     f"--field {text}: expected PART=PATH or PART==VALUE, PART being one of {', '.join(known)}"
                 )
             self._paths[part] = path
+            if not path.startswith(CONSTANT):
+                self._missed[part] = text
+
+    @property
+    def missed(self) -> list[str]:
+        """Those of ``changed`` whose field no record had so far."""
+        return list(self._missed.values())
 
     def path(self, part: str) -> str:
         """The path of this part; empty if the format has no such part."""
@@ -55,6 +64,8 @@ class Fields:
         # A column of CSV may have dots in its name.
         for name in [path] if path in record else path.split("."):
             value = _named(value, name)
+        if value is not None:
+            self._missed.pop(part, None)
         return value
 
     def text(self, record: ClickRecord, part: str) -> str:

@@ -13,6 +13,7 @@ import click
 from omdml.workers.commands.options import configured, say
 
 if TYPE_CHECKING:
+    from omdml.streams.clicklogs.fields import Fields
     from omdml.streams.clicklogs.joining import JoinedPages
     from omdml.workers.configuration import config
     from omdml.workers.events.validation import Fed
@@ -63,7 +64,7 @@ def feed(
         say("reads from the terminal, one event on each line; Ctrl-D ends it, or name a file", err=True)
     specs = open_specs(configuration)
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
-    pages = None if kind == "json" else joined(configuration, kind, sources, **options)
+    pages, places = (None, None) if kind == "json" else joined(configuration, kind, sources, **options)
     sink = None if dry_run else open_sink(configuration.log)
 
     def sent() -> Iterator[tuple[str, Fed]]:
@@ -84,6 +85,8 @@ def feed(
         refused += fed.total_refused
     for what, count in sorted(pages.left_out.items()) if pages else ():
         say(f"  left out: {what}: {count:,}")
+    for field in places.missed if places else ():
+        say(f"  --field {field}: no record has this field, so nothing was taken from it", err=True)
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)
@@ -118,8 +121,11 @@ def joined(
     fields: tuple[str, ...],
     actions: tuple[str, ...],
     open_pages: int | None,
-) -> JoinedPages:
-    """The pages of a click log. A page that names no model belongs to the configured model, if there is only one."""
+) -> tuple[JoinedPages, Fields]:
+    """The pages of a click log, and where its records have their parts.
+
+    A page that names no model belongs to the configured model, if there is only one.
+    """
     from omdml.streams.clicklogs import csv_rows, json_lines
     from omdml.streams.clicklogs.fields import Fields
     from omdml.streams.clicklogs.joining import OPEN_PAGES, JoinedPages
@@ -137,7 +143,7 @@ def joined(
         parts = (json_lines.entries(lines, read, places, clicks) for lines in numbered(sources, bounded_lines))
     models = list(configuration.models)
     only = models[0] if len(models) == 1 and not is_pattern(models[0]) else None
-    return JoinedPages(chain.from_iterable(parts), only, open_pages or OPEN_PAGES)
+    return JoinedPages(chain.from_iterable(parts), only, open_pages or OPEN_PAGES), places
 
 
 def numbered(

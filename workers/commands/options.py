@@ -31,8 +31,8 @@ accept_gap = click.option(
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
 
-    @click.option("--catalogue", help="Folder (or redis://...#NAME) of the only catalogue, instead of [catalogues].")
-    @click.option("--model", help="Name of the only model, instead of [models].")
+    @click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue, besides those of [catalogues].")
+    @click.option("--model", help="Name of a model, besides those of [models].")
     @from_file
     @functools.wraps(command)
     def with_configuration(load: Callable[..., Any], catalogue: str | None, model: str | None, **options: Any) -> Any:

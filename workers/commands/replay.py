@@ -20,7 +20,7 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 
 
 @click.command()
-@click.option("--catalogue", help="Folder (or redis://...#NAME) of the only catalogue, instead of [catalogues].")
+@click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue, besides those of [catalogues].")
 @click.option("--model", required=True, help="Model whose events to learn; a pattern may cover its name.")
 @click.option(
     "--learner", "learners", multiple=True, type=LEARNER, help="Learner instead of the configured one. May be repeated."

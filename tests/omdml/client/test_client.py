@@ -17,11 +17,11 @@ from omdml.client import (
     Denied,
     Item,
     NotFound,
+    ParameterError,
     Quadruplet,
     Triplet,
     Unreachable,
 )
-from omdml.errors import ParameterError
 from omdml.feedback import decode
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.processes import ROOT, free_port

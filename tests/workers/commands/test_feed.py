@@ -14,6 +14,8 @@ from omdml.workers.cli import main
 from tests.support.files.click_logs import CSV, METARANK, SEEN, UBI
 from tests.support.worlds import catalogue
 
+FITS = '{"type":"triplet","model":"%s","query":"i0","relevant":"i1","irrelevant":"i2"}\n'
+
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
@@ -79,12 +81,40 @@ def test_lines_of_a_click_log_that_cannot_be_learned_are_reported(shop):
         (["--format", "csv", "--action", "buy"], "the column `clicked` says"),
         (["--format", "ubi", "--field", "color=x"], "expected PART=PATH"),
         (["--format", "csv"], "no column 'page'"),
+        (
+            [
+                "--format",
+                "csv",
+                "--field",
+                "page=a",
+                "--field",
+                "query=b",
+                "--field",
+                "item=a",
+                "--field",
+                "clicked=b",
+                "--field",
+                "user=who",
+            ],
+            "no column 'who'",
+        ),
     ],
 )
 def test_options_that_would_have_no_effect_are_refused(shop, options, says):
     done = shop("a,b\n", *options)
     assert done.exit_code != 0
     assert says in " ".join(done.output.split())
+
+
+def test_a_header_that_is_no_csv_is_refused_in_words(shop):
+    done = shop('{"page":"1","query":"i0"}\n', "--format", "csv")
+    assert "the first line is not valid CSV" in done.output
+
+
+def test_a_field_that_no_record_has_is_told(shop):
+    options = "--format", "metarank", "--field", "user=usr"
+    assert "--field user=usr: no record has this field" in shop(METARANK, *options).output
+    assert "no record has" not in shop(METARANK, *options[:3], "user=user").output
 
 
 def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
@@ -103,6 +133,12 @@ def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
 )
 def test_a_refused_event_says_what_to_do(shop, event, expected):
     assert expected in shop(event).output
+
+
+def test_a_model_of_the_command_line_comes_besides_those_of_the_configuration(shop):
+    done = shop("".join(FITS % model for model in ("shop", "other")), "--model", "other", "--dry-run")
+    assert "would send 2 triplets, refused 0" in done.output
+    assert "besides those of [models]" in " ".join(CliRunner().invoke(main, ["feed", "--help"]).output.split())
 
 
 def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):

@@ -73,7 +73,8 @@ def test_a_search_may_start_from_several_items_and_from_vectors(omdml, server):
     code, (line,) = omdml("search", "i5", "i6", "--features", json.dumps(raw), "-k", "4", "--json")
     expected = answered(server, ids=["i5", "i6"], features=raw, k=4)
     assert code == 0
-    assert [item["id"] for item in json.loads(line)["items"]] == [item["id"] for item in expected["items"]]
+    # The node's answer has no field that says nothing, such as "parent": null. Nor has this.
+    assert json.loads(line) | {"took_s": 0} == expected | {"took_s": 0}
 
 
 def test_each_of_several_items_can_be_a_query_of_its_own(omdml, server):

@@ -121,8 +121,8 @@ def test_a_letter_whose_model_has_a_name_too_long_for_a_file_keeps_no_other_from
     book = Book({letter.position: letter for letter in letters(world)}, set(), set())
     named, other = sorted(book.letters.values(), key=lambda letter: letter.offset)
     assert len(named.model or "") == 300
-    # I expect that both are told as passed, and that the store is not asked for the name.
-    assert passed(book.letters.values(), world.store) == set(book.letters)
+    # Both are told as passed, and the store is not asked for the name.
+    assert passed_letters(book.letters.values(), world.store) == set(book.letters)
     assert "at most 200" in learnable(named, worker.services.specs, {named.position}).why
     assert fate(named, book, world.store) == fate(other, book, world.store) == ""
 

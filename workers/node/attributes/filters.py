@@ -79,7 +79,9 @@ class Filter:
         try:
             return column.matches(operator, operand)
         except TypeError:
-            raise bad(path, f"got {quoted(operand)}, expected {column.expected[operator]}") from None
+            several = isinstance(operand, list) and operator == "eq" and "in" in column.expected
+            hint = '; {"in": [...]} asks for one of several' if several else ""
+            raise bad(path, f"got {quoted(operand)}, expected {column.expected[operator]}{hint}") from None
 
 
 def bad(path: str, message: str) -> SearchError:

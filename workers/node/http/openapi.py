@@ -106,7 +106,13 @@ def searches(structs: Structs) -> dict[str, Any]:
     answer, event = structs.schema(Answer), structs.schema(AnyFeedback)
     return {
         "/search": {
-            "get": operation("Items closest to one item", answer, parameters=structs.query(ItemSearch), more=BEHIND),
+            "get": operation(
+                "Items closest to one item",
+                answer,
+                parameters=structs.query(ItemSearch),
+                tagged=True,
+                more=BEHIND,
+            ),
             "post": operation(
                 "Items closest to one or several items, to raw vectors, to words, to a picture, or to each of several "
                 "queries",
@@ -375,7 +381,10 @@ def pages() -> dict[str, Any]:
         "/schema": {"get": operation("This document")},
         "/click.js": {
             "get": operation(
-                "The script that sends the clicks of a web page", {"type": "string"}, kind="text/javascript"
+                "The script that sends the clicks of a web page",
+                {"type": "string"},
+                kind="text/javascript",
+                tagged=True,
             )
         },
     }

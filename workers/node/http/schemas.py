@@ -7,12 +7,17 @@ from typing import Any
 
 import msgspec
 
-from omdml.workers.node.http.meanings import explain_fields
+from omdml.workers.node.http.meanings import EVERYWHERE, SECONDS, explain_fields
 from omdml.workers.node.http.problems import PROBLEM
+from omdml.workers.node.searching.answers import MAX_K
+from omdml.workers.node.searching.compare import DEPTH
 
 JSON = "application/json"
 TEXT = {"type": "string"}
 MODEL = TEXT | {"description": "The model"}
+VERSION = {"type": "integer", "description": EVERYWHERE["version"]}
+SERIAL = {"type": "integer", "description": EVERYWHERE["serial"]}
+PINNED = {"type": "boolean", "description": EVERYWHERE["pinned"]}
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
 OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
 MODELS = {
@@ -20,12 +25,8 @@ MODELS = {
     "properties": {
         "models": {
             "type": "array",
-            "items": {"type": "object"},
-            "description": "Each model that is configured by name or loaded: `model` and `ready`. If it can answer, "
-            "also `version`, `serial`, `pinned`, `learner`, `generation` of the catalogue, number of `items`, `tasks`, "
-            "`live_since` (seconds since the epoch), `complete` (false while the gallery is that of a version "
-            "before) and `freshness` (`p50_s` and `p99_s` of `count` versions: seconds from a click until answers "
-            "have learned from it)",
+            "items": {"$ref": "#/components/schemas/LiveModel"},
+            "description": "Each model that is configured by name or loaded",
         },
         "patterns": {
             "type": "array",
@@ -36,6 +37,82 @@ MODELS = {
             "type": "number",
             "description": "For how many seconds the most outdated model has not been up to date; 0 if all are",
         },
+    },
+}
+LIVE_MODEL = {
+    "type": "object",
+    "description": "What answers searches of a model. Fields that would say nothing are missing.",
+    "required": ["model", "ready"],
+    "properties": {
+        "model": MODEL,
+        "ready": {"type": "boolean", "description": "Whether the model can answer"},
+        "version": VERSION,
+        "serial": SERIAL,
+        "pinned": PINNED,
+        "learner": {"type": "string", "description": "How the model learns, such as `dca`"},
+        "generation": {"type": "string", "description": "The generation of its catalogue"},
+        "items": {"type": "integer", "description": "The number of its items"},
+        "tasks": {"type": "array", "items": TEXT, "description": "The names of its tasks, if it has several"},
+        "live_since": {"type": "number", "description": f"When this node began to answer with it, {SECONDS}"},
+        "complete": {"type": "boolean", "description": "false while the gallery is that of a version before"},
+        "freshness": {
+            "description": "Seconds from a click until answers have learned from it: `p50_s` and `p99_s` of the last "
+            "`count` versions; null before the first",
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "p50_s": {"type": "number"},
+                        "p99_s": {"type": "number"},
+                        "count": {"type": "integer"},
+                    },
+                },
+                {"type": "null"},
+            ],
+        },
+        "parent": {"type": "string", "description": "The model that answers instead, because this one has no version"},
+        "begins_with": {"type": "string", "description": "The model's parent by configuration, if it has one"},
+        "candidates": {
+            "type": "object",
+            "description": "If an index in a vector database proposes the items to compare: which `index`, the "
+            "`version` that it holds, and why it is `away`, if it is",
+            "properties": {"index": TEXT, "version": {"type": ["integer", "null"]}, "away": TEXT},
+        },
+        "refused": {
+            "type": "object",
+            "description": "If the version that is `live` cannot be served: the `reason`, and the version that answers "
+            "instead (`serving`; null: none)",
+            "properties": {
+                "live": {"type": "integer"},
+                "serving": {"type": ["integer", "null"]},
+                "reason": TEXT,
+            },
+        },
+        "store_fell_back": {
+            "type": "object",
+            "description": "If the store has an older version than this node: that of the `store` (null: none), and "
+            "the one that answers (`serving`)",
+            "properties": {"store": {"type": ["integer", "null"]}, "serving": {"type": "integer"}},
+        },
+    },
+}
+HISTORY_LINE = {
+    "type": "object",
+    "description": "What happened to a version of a model.",
+    "required": ["at", "what", "version"],
+    "properties": {
+        "at": {"type": "number", "description": f"When it happened, {SECONDS}"},
+        "what": {
+            "type": "string",
+            "description": "Such as `published`, `held`, `drift` or `rolled back`",
+        },
+        "version": VERSION,
+        "serial": SERIAL,
+        "pinned": PINNED,
+        "reason": {"type": "string", "description": "Why, if a reason is known"},
+        "actor": {"type": "string", "description": "Who moved the version: the name of a token, or a user"},
+        "digest": {"type": "string", "description": "A checksum of the version"},
+        "epoch": {"type": "string", "description": "The claim under which a worker published the version"},
     },
 }
 LETTERS = {
@@ -64,9 +141,8 @@ LINES = {
         "model": MODEL,
         "lines": {
             "type": "array",
-            "items": {"type": "object"},
-            "description": "What happened: each line has `at`, `what` and `version`, and may have `serial`, `pinned`, "
-            "`reason` and `actor`",
+            "items": {"$ref": "#/components/schemas/HistoryLine"},
+            "description": "What happened",
         },
     },
 }
@@ -169,6 +245,25 @@ BEHIND = {
     }
 }
 
+# Bodies in which the node itself refuses unknown fields, and limits that it checks itself: its words help more.
+CLOSED = ("Search", "Move", "Clicks")
+OF_PAGES = {"k": {"minimum": 1, "maximum": MAX_K}, "offset": {"minimum": 0, "maximum": MAX_K - 1}}
+LIMITS = {
+    "Search": OF_PAGES,
+    "ItemSearch": OF_PAGES,
+    "Compare": {"k": {"minimum": 1, "maximum": DEPTH}},
+}
+# A client that has an answer need not get it again.
+IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": TEXT,
+    "description": "The `ETag` of an earlier answer to the same request. If the answer would be the same, it is 304.",
+}
+ETAG = {"ETag": {"schema": TEXT, "description": "Changes if the answer may have changed"}}
+UNCHANGED = {"304": {"description": "nothing has changed since the answer with this `ETag`", "headers": ETAG}}
+
 
 def operation(
     summary: str,
@@ -180,6 +275,7 @@ def operation(
     body: dict[str, dict[str, Any]] | None = None,
     optional: bool = False,
     token: bool = False,
+    tagged: bool = False,
     more: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """One method of one path.
@@ -192,6 +288,8 @@ def operation(
         Whether a request may leave out the body.
     token
         Whether a request needs the node's token, if the node has one.
+    tagged
+        Whether the answer has an ``ETag``.
     more
         Further responses, by status.
     """
@@ -199,7 +297,12 @@ def operation(
     # An answer 204 has no body.
     if status != "204":
         done["content"] = {kind: {"schema": answer or {"type": "object"}}}
-    described: dict[str, Any] = {"summary": summary, "responses": {status: done, **(more or {})}}
+    described: dict[str, Any] = {"summary": summary, "responses": {status: done}}
+    if tagged:
+        done["headers"] = ETAG
+        described["responses"] |= UNCHANGED
+        parameters = [*(parameters or []), IF_NONE_MATCH]
+    described["responses"] |= more or {}
     if parameters:
         described["parameters"] = parameters
     if body:
@@ -222,6 +325,15 @@ def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def shorten_tuples(part: dict[str, Any]) -> None:
+    """Describe a tuple of equal types as a list of its length: generators of clients do not read ``items: false``."""
+    for option in part.get("properties", {}).values():
+        kinds = option.get("prefixItems", [])
+        if kinds and all(kind == kinds[0] for kind in kinds):
+            del option["prefixItems"]
+            option["items"] = kinds[0]
+
+
 class Structs:
     """The structs that check requests and make answers, as the document describes them.
 
@@ -240,7 +352,14 @@ class Structs:
         described, components = msgspec.json.schema_components(
             [*in_bodies, *in_queries], ref_template="#/components/schemas/{name}"
         )
-        components["Error"] = ERROR
+        for part in components.values():
+            shorten_tuples(part)
+        for name in CLOSED:
+            components[name]["additionalProperties"] = False
+        for name, limits in LIMITS.items():
+            for field, limit in limits.items():
+                components[name]["properties"][field] |= limit
+        components |= {"Error": ERROR, "LiveModel": LIVE_MODEL, "HistoryLine": HISTORY_LINE}
         explain_fields(components)
         # A query string is described field by field, so its struct is no component.
         self._in_queries: dict[type, list[dict[str, Any]]] = {

@@ -111,6 +111,7 @@ def test_attributes_come_back_as_they_were_written(items):
     [
         ({"prize": 3}, "filter.prize: no attribute 'prize': did you mean 'price'"),
         ({"price": "cheap"}, "filter.price: got 'cheap', expected a number"),
+        ({"brand": ["a", "b"]}, r'filter.brand: got .*, expected a text; {"in": \[\.\.\.\]} asks for one of several$'),
         ({"price": True}, "filter.price: got True, expected a number"),
         ({"price": 10**400}, "filter.price: got 1000.*, expected a number"),
         ({"price": {"lt": None}}, "filter.price.lt: got None, expected a number"),

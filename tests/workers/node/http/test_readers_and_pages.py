@@ -175,6 +175,12 @@ def test_an_answer_that_a_client_has_is_not_sent_again_until_something_moves(sho
         assert client.get("/search?id=i1&expand=3", headers=tag).status_code == 200
         several = {"if-none-match": f'"x", {first.headers["etag"]}'}
         assert client.get("/search?id=i1", headers=several).status_code == 304
+        tight = {"if-none-match": f'"x",{first.headers["etag"]}'}
+        assert client.get("/search?id=i1", headers=tight).status_code == 304
+        described = client.get("/schema").json()["paths"]["/search"]["get"]
+        assert "ETag" in described["responses"]["200"]["headers"]
+        assert "304" in described["responses"]
+        assert "If-None-Match" in [parameter["name"] for parameter in described["parameters"]]
         shop.learn()
         shop.publish()
         node._refresher.refresh("shop")

@@ -45,7 +45,7 @@ class SearchEndpoints:
             check_version(view, mixed.version, asked.min_version)
             return reply(mixed)
         headers = {"etag": self._tag(view, asked), "cache-control": "no-cache"}
-        if headers["etag"] in request.headers.get("if-none-match", "").split(", "):
+        if headers["etag"] in map(str.strip, request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         response = await self._search(view, asked)
         response.headers.update(headers)
