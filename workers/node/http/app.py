@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 
 from omdml.errors import OmdmlError
@@ -26,6 +25,7 @@ from omdml.workers.node.http.endpoints.operators import OperatorEndpoints
 from omdml.workers.node.http.endpoints.search import SearchEndpoints
 from omdml.workers.node.http.endpoints.status import StatusEndpoints
 from omdml.workers.node.http.endpoints.watch import WatchEndpoints
+from omdml.workers.node.http.middleware.compression import Compressed
 from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.middleware.request_id import Identified
@@ -88,7 +88,7 @@ def create_app(
     around = [Middleware(Identified), measured]
     if access.origins:
         around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
-    around += [Middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
+    around += [Middleware(Compressed, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
     app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: failed})
     app.state.metrics = metrics
     # The server replaces this when it stops. Streams of events would never end by themselves.

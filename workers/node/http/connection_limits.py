@@ -5,6 +5,10 @@ uvicorn waits for ever for the rest of a request, and for a client that does not
 trailers of any length, and any number of requests that a client sends ahead. Its other parser, h11, has a limit for
 heads and trailers, but takes 0.44 s for 256 KiB of a body in pieces of one byte, in which nobody else is answered; this
 one takes 0.012 s.
+
+Some clients offer HTTP/2 in their first request, among them Java's with its defaults. A server may ignore that offer.
+This parser takes the request to end behind its head: uvicorn answers it without its body, and takes the body for the
+next request. Here such a request is parsed a second time, without the offer.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import time
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 import structlog
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from omdml.workers.node.http.middleware.metrics import HttpMetrics
@@ -61,6 +67,26 @@ class TooLong(Exception):
     """The head of a request, or its trailers, are too long."""
 
 
+class _Parser(HttpRequestParser):
+    """Parses requests that offer another protocol as if they did not."""
+
+    def __init__(self, connection: BoundedConnection) -> None:
+        super().__init__(connection)
+        self._connection = connection
+        # As uvicorn's own: a request that a client sends behind its last one does no harm.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # asyncio brings bytes
+        """Parse some bytes; behind an offer, its head comes again without it."""
+        while True:
+            try:
+                super().feed_data(data)
+            except HttpParserUpgrade as offer:
+                data = self._connection.head_without_offer + data[offer.args[0] :]
+            else:
+                return
+
+
 class BoundedConnection(HttpToolsProtocol):
     """A connection that is ended if it takes too long or says too much, or if there are too many."""
 
@@ -73,6 +99,12 @@ class BoundedConnection(HttpToolsProtocol):
     # What was parsed of this request's head and trailers.
     _head_bytes = 0
     _fields = 0
+    # The head of the request that offered another protocol, as it is parsed again.
+    head_without_offer = b""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.parser = _Parser(self)
 
     @property
     def _metrics(self) -> HttpMetrics:
@@ -128,9 +160,20 @@ class BoundedConnection(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD_BYTES or self._fields > MAX_FIELDS:
             raise TooLong
 
+    @property
+    def _offers(self) -> bool:
+        """Whether this request offers another protocol. What asks for a tunnel is no request here anyway."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
     def on_headers_complete(self) -> None:
         """Answer the request whose head is there, or have it wait for those before."""
-        if len(self.pipeline) < MAX_AHEAD:
+        if self._offers:
+            # Its body is parsed behind the head that comes again.
+            fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+            version = self.parser.get_http_version().encode()
+            first_line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+            self.head_without_offer = b"".join([first_line, *fields, b"\r\n"])
+        elif len(self.pipeline) < MAX_AHEAD:
             super().on_headers_complete()
         elif not self.transport.is_closing():
             log.warning("connection_ended", reason="too many requests sent ahead", ahead=MAX_AHEAD)
@@ -143,6 +186,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop the clock: the request is there."""
+        if self._offers:
+            return
         self._without_body = 0
         self._request_came()
         super().on_message_complete()

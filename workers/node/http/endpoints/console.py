@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+
+from omdml.workers.node.http.problems import error_reply
 
 FOLDER = Path(__file__).parents[2] / "console"
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -36,7 +39,7 @@ async def file(request: Request) -> Response:
     """Answer with one of the console's files, or with 404."""
     name = request.path_params.get("file") or INDEX
     if name not in FILES:
-        return Response(f"the console has no file {name!r}", 404, media_type="text/plain")
+        return error_reply(HTTPStatus.NOT_FOUND, "not_found", f"the console has no file {name!r}")
     return Response(FILES[name], media_type=MEDIA[Path(name).suffix], headers=HEADERS)
 
 

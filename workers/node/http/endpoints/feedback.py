@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from omdml.errors import SourceError
 from omdml.workers.configuration.access import Access
+from omdml.workers.node.http import etags
 from omdml.workers.node.http.body_limits import INLINE_BYTES, MAX_FEEDBACK_BYTES
 from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import MAX_ERRORS, body_of, check_events, content_type
@@ -68,6 +69,6 @@ class FeedbackEndpoints:
     async def click_js(self, request: Request) -> Response:
         """What a shop's page includes to send its clicks; a browser keeps it for an hour."""
         headers = {"cache-control": "public, max-age=3600", "etag": CLICK_JS_TAG}
-        if request.headers.get("if-none-match") == CLICK_JS_TAG:
+        if etags.has(request, CLICK_JS_TAG) or etags.has_any(request):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(CLICK_JS, media_type="text/javascript", headers=headers)

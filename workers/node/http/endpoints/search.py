@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.workers.node.galleries.gallery import Query
+from omdml.workers.node.http import etags
 from omdml.workers.node.http.body_limits import INLINE_BYTES, MAX_PICTURE_QUERY_BYTES
 from omdml.workers.node.http.endpoints.experiments import ExperimentEndpoints
 from omdml.workers.node.http.endpoints.items.describing import described
@@ -45,9 +46,11 @@ class SearchEndpoints:
             check_version(view, mixed.version, asked.min_version)
             return reply(mixed)
         headers = {"etag": self._tag(view, asked), "cache-control": "no-cache"}
-        if headers["etag"] in map(str.strip, request.headers.get("if-none-match", "").split(",")):
+        if etags.has(request, headers["etag"]):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         response = await self._search(view, asked)
+        if etags.has_any(request):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         response.headers.update(headers)
         return response
 

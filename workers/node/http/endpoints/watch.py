@@ -217,8 +217,13 @@ class WatchEndpoints:
             raise TooManyStreams(
                 f"{MAX_STREAMS} streams of events are open: close one, or ask GET /models now and then"
             )
-        self._streams += 1
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            # The stream has no end, and the client would wait for it with its next request on this connection.
+            head = Response(media_type="text/event-stream", headers=headers)
+            del head.headers["content-length"]
+            return head
+        self._streams += 1
         return Stream(self._stream(request, asked.model), self._ended, media_type="text/event-stream", headers=headers)
 
     def _ended(self) -> None:

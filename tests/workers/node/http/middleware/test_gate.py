@@ -185,6 +185,41 @@ def test_a_body_that_is_compressed_is_refused_in_a_sentence(tmp_path, header):
         assert (status(heard), b'"encoded"' in heard, b"gzip" in heard) == (415, True, True)
 
 
+@pytest.mark.parametrize("pieces", ["at once", "head first", "byte by byte"])
+@pytest.mark.parametrize("framing", ["length", "chunked", "none"])
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(standing, pieces, framing):
+    # Java's HttpClient offers HTTP/2 with the first request of each connection.
+    offer = b"host: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    body = b'{"id":"i1"}' if framing != "none" else b""
+    frame = {"length": b"content-length: %d\r\n" % len(body), "chunked": b"transfer-encoding: chunked\r\n"}
+    head = (
+        (b"POST /search" if body else b"GET /search?id=i1")
+        + b" HTTP/1.1\r\n"
+        + offer
+        + frame.get(framing, b"")
+        + b"\r\n"
+    )
+    content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if framing == "chunked" else body
+    last = asked("localhost", "/search?id=i2")
+    words = (head + content) * 2 + last
+    parts = {"at once": [words], "head first": [head, content, head, content, last]}
+    with socket.create_connection((standing.host, standing.port), timeout=20) as connection:
+        for part in parts.get(pieces) or [words[place : place + 1] for place in range(len(words))]:
+            connection.sendall(part)
+        heard = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert heard.count(b"HTTP/1.1 200 OK") == heard.count(b"HTTP/1.1") == 3
+
+
+def test_a_body_behind_an_offer_of_another_protocol_is_not_taken_for_a_request(standing):
+    body = asked("localhost")
+    offer = b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with socket.create_connection((standing.host, standing.port), timeout=20) as connection:
+        connection.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\n" + offer)
+        connection.sendall(body + asked("localhost"))
+        heard = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert (status(heard), heard.count(b"HTTP/1.1 400"), heard.count(b"HTTP/1.1 200")) == (400, 1, 1)
+
+
 def test_connections_refused_without_end_are_a_line_a_minute():
     now = [0.0]
     counted = Counted("connection_refused", lambda: now[0])

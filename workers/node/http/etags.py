@@ -1,0 +1,25 @@
+"""Which answers a client has already, by the tags that it sends in ``If-None-Match`` (RFC 9110, section 13.1.2)."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+# What an answer has, between quotes; a weak tag is as good as a strong one here.
+TAG = re.compile(r'(?:W/)?("[^"]*")')
+ANY = "*"
+
+
+def has(request: Request, tag: str) -> bool:
+    """Whether the client has the answer with this tag."""
+    return TAG.sub(r"\1", tag) in TAG.findall(_sent(request))
+
+
+def has_any(request: Request) -> bool:
+    """Whether the client has an answer, whichever, and wants none if there is one."""
+    return _sent(request).strip() == ANY
+
+
+def _sent(request: Request) -> str:
+    return ", ".join(request.headers.getlist("if-none-match"))
