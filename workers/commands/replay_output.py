@@ -115,7 +115,7 @@ def published(
     """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
-        options.left_out.check_users(model.passed_over, model.name)
+        options.left_out.check_found(model.passed_over, model.name)
         fit.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
         fit.publish(model, store, letters, process.platform(), options.replace, since)
