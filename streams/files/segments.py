@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -46,10 +47,10 @@ class SegmentedLog:
             newest = max(numbers, default=FIRST - 1)
             if number == newest + 1:
                 return None
-            missing = {number, *range(number, newest + 1)} - set(numbers)
-            if missing:
+            missing = first_missing(number, numbers)
+            if missing is not None:
                 raise GapError(
-                    f"{self._segment(min(missing))} is missing, the folder has segments {numbers or 'none'}: "
+                    f"{self._segment(missing)} is missing, the folder has segments {numbers or 'none'}: "
                     "put it back, or accept the loss (omdml worker --accept-gap)"
                 )
             try:
@@ -109,6 +110,20 @@ class SegmentedLog:
 
     def _segment(self, number: int) -> Path:
         return segment_path(self.path, number)
+
+
+def first_missing(number: int, numbers: Iterable[int]) -> int | None:
+    """The first number from this one on that is missing, up to the highest of ``numbers``, which rise; None if none is.
+
+    It goes by the numbers that are there: a stray ``20261128.jsonl`` in the folder has twenty million before it.
+    """
+    expected = number
+    for each in numbers:
+        if each > expected:
+            return expected
+        if each == expected:
+            expected += 1
+    return number if expected == number else None
 
 
 def is_file(path: Path, descriptor: int) -> bool:

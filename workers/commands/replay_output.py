@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -89,9 +90,9 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     learn(models, in_small_pieces(log) if options.html else log)
     report(console, models, events)
     if options.html:
-        write_page(Path(options.html), page(name, models, events))
+        write_file("--html", Path(options.html), page(name, models, events).encode())
     if options.save:
-        Path(options.save).write_bytes(models[0].learner.to_bytes())
+        write_file("--save", Path(options.save), models[0].learner.to_bytes())
     if options.publish:
         console.print(process.visible(published(configuration, models[0], store, options, since)), markup=False)
 
@@ -114,7 +115,7 @@ def published(
     """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
-        options.left_out.check_users(model.passed_over, model.name)
+        options.left_out.check_found(model.passed_over, model.name)
         published_replay.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
         published_replay.publish(model, store, letters, process.platform(), options.replace, since)
@@ -160,12 +161,17 @@ def replay_parts(configuration: Configuration, name: str, spec: Spec, options: R
         Path(options.save).write_bytes(result.learner.to_bytes())
 
 
-def write_page(path: Path, text: str) -> None:
-    """Write a page; raises ConfigurationError if the file cannot be written."""
+def write_file(option: str, path: Path, data: bytes) -> None:
+    """Write a file that an option names; raises ConfigurationError if it cannot be written."""
     try:
-        put(path, text.encode())
+        if path.exists() and not path.is_file():
+            # If a file took its name, a device or a pipe would be gone.
+            path.write_bytes(data)
+        else:
+            # A link, such as /dev/stdout, stays one.
+            put(Path(os.path.realpath(path)), data)
     except OSError as error:
-        raise ConfigurationError(f"--html {path}: {error.strerror}: name a file that can be written") from error
+        raise ConfigurationError(f"{option} {path}: {error.strerror}: name a file that can be written") from error
 
 
 def chosen(models: Specs, name: str, options: ReplayOptions) -> list[Spec]:

@@ -54,14 +54,21 @@ class LeftOut(NamedTuple):
         end = math.inf if self.until is None else self.until
         return time is not None and begin <= time < end
 
-    def check_users(self, count: int, name: str) -> None:
-        """Raise StoreError if only users are to be left out, and ``count``, the events that were left out, is 0."""
-        if count == 0 and self == LeftOut(self.users) != NOTHING:
-            raise StoreError(
-                f"model {name!r}: no event of {', '.join(sorted(map(repr, self.users)))} is in the log. Nothing was "
-                "changed. Check how the events write the user. To learn again what the log holds all the same, pass "
-                "--accept-gap"
-            )
+    def check_found(self, count: int, name: str) -> None:
+        """Raise StoreError if users or a time are to be left out, and ``count``, the events that were left out, is 0.
+
+        The model's history would be deleted for nothing. With ``version`` it is what was asked for.
+        """
+        if count or self.version is not None or self == NOTHING:
+            return
+        users = f"of {', '.join(sorted(map(repr, self.users)))}" if self.users else ""
+        time = "from that time (UTC)" if (self.since, self.until) != (None, None) else ""
+        which = " or ".join(filter(None, (users, time)))
+        check = " and ".join(filter(None, (users and "how the events write the user", time and "the time")))
+        raise StoreError(
+            f"model {name!r}: no event {which} is in the log. Nothing was changed. Check {check}. To learn again what "
+            "the log holds all the same, pass --accept-gap"
+        )
 
     def check(self, reached: int, name: str) -> None:
         """Raise StoreError if the log did not lead to the version."""

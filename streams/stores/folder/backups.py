@@ -50,13 +50,19 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
     A crash leaves a file whose name begins with a dot, until the next backup of this name. A store that cannot be read
     leaves the file that was there.
-    Raises StoreError if something else than a regular file has this name: a device or a pipe would be gone then.
+    Raises StoreError if something else than a regular file has this name, because a device or a pipe would be gone
+    then, or if the file would lie in the store.
     """
     # Unlike a path's own method, this one takes a name that is too long for one that is not there.
     if os.path.exists(target) and not target.is_file():
         raise StoreError(f"{target}: a backup would replace it, and it is not a regular file: choose another name")
     if not store.store_id:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
+    # A link, such as /dev/stdout, stays one.
+    target = Path(os.path.realpath(target))
+    if Path(os.path.realpath(store.path)) in target.parents:
+        raise StoreError(f"{target}: it would lie in the store itself, and could replace a part of it: choose a file "
+                         "elsewhere")  # fmt: skip
     with reaching(store):
         store.secret()
         drop_unfinished(target)
@@ -77,10 +83,14 @@ def put_back(store: DirectoryStore, file: Path) -> None:
 
 @contextmanager
 def without_workers(store: DirectoryStore) -> Iterator[None]:
-    """No worker can use the store until the block ends. Raises StoreError if one is running."""
+    """No worker can use the store until the block ends. Raises StoreError if one, or another restore, is running."""
     store.make()
     lock = store.lock_owners(fcntl.LOCK_EX)
     if lock is None:
+        shared = store.lock_owners(fcntl.LOCK_SH)
+        if shared is None:
+            raise StoreError(f"store {store}: another `omdml restore` is at work: wait until it has ended")
+        os.close(shared)
         raise StoreError(
             f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
         )

@@ -1,6 +1,7 @@
 """What a group committed no longer fits the folder: a gap, a folder that is away, a damaged commit."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_a_segment_missing_between_others_is_a_gap(folder: Path, follow: Follow)
     append(folder / "00000003.jsonl", EVENT + b"\n")
     with pytest.raises(GapError, match=r"00000002.jsonl is missing"):
         follow().poll(1, 0)
+
+
+def test_a_stray_file_with_a_high_number_is_a_gap_that_takes_little_memory(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT)
+    # Such as a copy that has the day in its name.
+    (folder / "20261128.jsonl").write_bytes(EVENT)
+    source = follow()
+    tracemalloc.start()
+    try:
+        with pytest.raises(GapError, match=r"00000002\.jsonl is missing"):
+            drain(source)
+        assert source.backlog(1 << OFFSET_BITS, 20261128 << OFFSET_BITS) == 0
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_commit_made_in_a_log_that_was_since_made_again_is_a_gap(folder: Path, follow: Follow) -> None:

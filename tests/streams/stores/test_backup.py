@@ -21,7 +21,7 @@ from omdml.streams.disk import take_lock
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.streams.stores.folder.backups import back_up, put_back
+from omdml.streams.stores.folder.backups import back_up, put_back, without_workers
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.cli import main
@@ -355,6 +355,33 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: boo
     assert stat.S_ISFIFO(os.stat(target).st_mode)
     assert target.is_symlink() == linked
     assert "not a regular file" in omdml("backup", str(target)).output
+
+
+def test_a_backup_is_written_where_a_link_leads_and_never_into_the_store(place: Path) -> None:
+    published(store := DirectoryStore("state"), 1)
+    Path("newest").symlink_to("copy.omdml")
+    back_up(store, place / "newest")
+    assert Path("newest").is_symlink()
+    assert Path("copy.omdml").stat().st_size
+    # A link may lead into the store, too.
+    Path("link").symlink_to("state/format")
+    number = Path("state/format").read_bytes()
+    for target in ("link", "state/format", "state/models/copy.omdml"):
+        with pytest.raises(StoreError, match="in the store itself"):
+            back_up(store, Path(target))
+    assert Path("state/format").read_bytes() == number
+
+
+def test_a_restore_beside_another_one_is_told_so(place: Path) -> None:
+    published(store := DirectoryStore("state"), 1)
+    back_up(store, place / "copy.omdml")
+    # It would own the model as long as it is there.
+    del store
+    with (
+        without_workers(DirectoryStore("state")),
+        pytest.raises(StoreError, match="another `omdml restore` is at work"),
+    ):
+        put_back(DirectoryStore("state"), place / "copy.omdml")
 
 
 def test_a_damaged_store_is_replaced_all_the_same(place: Path) -> None:

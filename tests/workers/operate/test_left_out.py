@@ -85,6 +85,23 @@ def test_a_user_without_events_is_an_error_and_changes_nothing(tmp_path):
     assert (shop.store.peek("shop").state, shop.store.owner("shop")) == (before.state, epoch)
 
 
+def test_a_time_without_events_is_an_error_and_changes_nothing(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30))
+    before = shop.worked()
+    epoch = shop.store.owner("shop")
+    for times in (
+        ["--since", "2123-01-01"],
+        ["--until", "1923-01-01"],
+        ["--since", "2123-01-01", "--without-user", "x"],
+    ):
+        ran = omdml(shop, "learn-on", "shop", *times)
+        assert ran.exit_code == 1
+        assert "from that time (UTC) is in the log. Nothing was changed" in " ".join(ran.output.split())
+    assert (shop.store.peek("shop").state, shop.store.owner("shop")) == (before.state, epoch)
+    assert omdml(shop, "learn-on", "shop", "--since", "2123-01-01", "--accept-gap").exit_code == 0
+
+
 def test_of_two_who_forget_at_once_the_later_one_is_refused(tmp_path, monkeypatch):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(90))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from xml.etree import ElementTree
 
@@ -105,6 +107,26 @@ def test_a_page_that_cannot_be_written_is_reported_in_a_sentence(guarded, tmp_pa
     refused = guarded.omdml("--html", str(tmp_path / "nowhere/report.html"))
     assert refused.exit_code == 2
     assert "name a file that can be written" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("option", ["--html", "--save"])
+def test_a_file_of_a_replay_takes_the_place_of_no_link_and_no_device(guarded, tmp_path, option):
+    # A device would be gone for all programs of the machine.
+    device, link = tmp_path / "device", tmp_path / "link"
+    os.mkfifo(device)
+    link.symlink_to("target")
+    reader = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+    # It has room for all of the file.
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 20)
+    assert guarded.omdml(option, str(device)).exit_code == 0
+    assert device.is_fifo()
+    assert os.read(reader, 10)
+    os.close(reader)
+    assert guarded.omdml(option, str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "target").stat().st_size
+    refused = guarded.omdml(option, str(tmp_path / "nowhere/x"))
+    assert (refused.exit_code, "name a file that can be written" in " ".join(refused.output.split())) == (2, True)
 
 
 def test_names_beside_curves_never_stand_over_each_other():
