@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from omdml.errors import SourceError
 from omdml.snapshot import Trail
 from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.workers.node.metrics import REMEMBERED, NodeMetrics, RecentSwaps
@@ -155,6 +156,10 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     go_on.set()
     inbox.close()
     assert value("omdml_node_feedback_queue_requests") == 0
+    # One that does not even get into the queue failed, too.
+    with pytest.raises(SourceError):
+        inbox.put([Event(b"{}", "shop")] * 3)
+    assert value("omdml_node_feedback_events_total", {"outcome": "failed"}) == 3
     assert metrics.registry.get_sample_value("omdml_node_feedback_events_total", {"outcome": "accepted"}) == 1
     assert metrics.registry.get_sample_value("omdml_node_feedback_flush_seconds_count") == 1
 

@@ -99,7 +99,11 @@ class Inbox:
         Raises SourceError if too many wait already.
         """
         done: Future[int] = Future()
-        self._queue.put(Delivery(events, done))
+        try:
+            self._queue.put(Delivery(events, done))
+        except SourceError:
+            self._metrics.feedback.labels("failed").inc(len(events))
+            raise
         return done
 
     def _deliver(self, batch: Sequence[Delivery]) -> None:
