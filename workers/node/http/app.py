@@ -90,6 +90,8 @@ def create_app(
         around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
     around += [Middleware(Compressed, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
     app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: failed})
+    # A redirect would name the scheme and host of a proxy wrongly, and clients lose bodies on the way.
+    app.router.redirect_slashes = False
     app.state.metrics = metrics
     # The server replaces this when it stops. Streams of events would never end by themselves.
     app.state.stopping = lambda: False
