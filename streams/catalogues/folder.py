@@ -250,9 +250,8 @@ def read_manifest(folder: Path) -> FolderManifest:
     try:
         data = read_regular(path, DOCUMENT_BYTES)
     except OSError as error:
-        raise CatalogueError(
-            f"{path}: there is no catalogue that can be read ({error.strerror}): {_advice(folder)}"
-        ) from error
+        advice = "give this user the right to read it" if isinstance(error, PermissionError) else _advice(folder)
+        raise CatalogueError(f"{path}: there is no catalogue that can be read ({error.strerror}): {advice}") from error
     return decode_manifest(data, FolderManifest, str(path))
 
 

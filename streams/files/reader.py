@@ -31,13 +31,19 @@ def open_log(path: str | Path, quiet_s: float = QUIET_S) -> Log:
 
 
 def _is_file(path: Path) -> bool:
-    return path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir())
+    with reaching(path):
+        return path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir())
 
 
 def has_begun(path: str | Path) -> bool:
-    """Whether the log at this path was ever opened, which gives it an identity. Nothing is made by asking."""
+    """Whether the log at this path was ever opened, which gives it an identity. Nothing is made by asking.
+
+    Raises SourceError if this user may not look there.
+    """
     path = Path(path).absolute()
-    return (identity_of_file(path) if _is_file(path) else identity_of_folder(path)).exists()
+    identity = identity_of_file(path) if _is_file(path) else identity_of_folder(path)
+    with reaching(path):
+        return identity.exists()
 
 
 class LogReader:

@@ -6,6 +6,7 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from omdml.errors import CorruptError, StoreError, StoreLost
@@ -13,13 +14,21 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import NOBODY, Pointer, Why, Written
 from omdml.streams.stores import journal
 from omdml.streams.stores.checkpoints import store_lost
-from omdml.streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous
+from omdml.streams.stores.journal import PUBLICATIONS, Journal, SnapshotKey, destination, superfluous
 from omdml.streams.stores.many import one_by_one
 from omdml.streams.stores.retention import SPARE, RetentionOf
 from omdml.streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 # Attempts to append. Each that fails is one that somebody else won.
 ATTEMPTS = 100
+
+
+def mend(book: Journal, key: SnapshotKey, data: bytes) -> None:
+    """Write the bytes of a snapshot that was published before again, if they are damaged or gone."""
+    with suppress(CorruptError):
+        if book.read(key) == data:
+            return
+    book.write(key, data)
 
 
 class JournaledSnapshots(ABC):
@@ -70,6 +79,8 @@ class JournaledSnapshots(ABC):
                 live, newest, key, epoch=epoch, at=now, withheld=withheld, store_id=self.store_id
             )
             if isinstance(entry, Written):
+                if entry is Written.ALREADY:
+                    mend(book, key, data)
                 return entry
             book.write(key, data)
             if book.append(number + 1, entry, epoch):

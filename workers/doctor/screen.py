@@ -45,8 +45,13 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     """A label, and what stands beside it."""
     problems = status.problems
     log, models, letters, store = status.log, status.models, status.letters, status.store
-    yield "log", [log_text(log)] if log else [problems["log"]]
-    yield "workers", owners(log) if log else ["not known: the log did not answer (see log)"]
+    if log and not log.partitions and models and models.count:
+        # A log in files without an identity: it never was, or its disk is not mounted. Then a worker may run and wait.
+        yield "log", [f"{log.name}: it is not there, although the store holds models; `omdml doctor` says what to do"]
+        yield "workers", ["not known: the log is not there (see log)"]
+    else:
+        yield "log", [log_text(log)] if log else [problems["log"]]
+        yield "workers", owners(log) if log else ["not known: the log did not answer (see log)"]
     if models:
         yield "models", models_texts(models, status.at)
     else:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from shutil import disk_usage
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.doctor.checks.durability import unsafe_server
 from omdml.workers.doctor.checks.installation import examine_facts
+from omdml.workers.doctor.checks.lost_store import lost_store
 from omdml.workers.doctor.checks.node import NodeStatus, node_status
 from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
@@ -32,6 +34,9 @@ ASK_S = 0.3
 # That Kafka, or the store's server, may take to answer.
 SERVER_S = 1.0
 HOUR_S = 3600.0
+# A folder of a store that is not there, as long as nothing shows that it ever was.
+TO_COME = "folder that the first worker makes"
+LOST = "folder that is not there, although workers have read the log"
 
 Seen = TypeVar("Seen")
 
@@ -154,6 +159,8 @@ class Look:
             self.problems = {part: error for part, error in self.problems.items() if part not in ("letters", "models")}
             self.facts.readable = False
             models = self._part("models", self._models) if store else None
+        if log and store and store.kind == TO_COME and self._lost():
+            store = msgspec.structs.replace(store, kind=LOST, durable=None)
         self.facts.opened = "catalogues" not in self.problems
         levels = Counter(finding.level for finding in examine_facts(self.facts, store is not None))
         return Status(
@@ -200,8 +207,14 @@ class Look:
         if not isinstance(store, DirectoryStore):
             return StoreStatus(address=address, kind=f"{address.partition(':')[0]} store", durable=None)
         if not names and not store.store_id:
-            return StoreStatus(address=address, kind="folder that the first worker makes", durable=True)
+            return StoreStatus(address=address, kind=TO_COME, durable=True)
         return StoreStatus(address=address, kind="folder", durable=True, free_bytes=disk_usage(store.path).free)
+
+    def _lost(self) -> bool:
+        """Whether the log remembers workers, so that the store was there once."""
+        with suppress(OmdmlError):
+            return bool(lost_store(self.facts))
+        return False
 
     def _log(self) -> LogStatus:
         log = self.configuration.log

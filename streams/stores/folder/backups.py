@@ -50,8 +50,8 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
     A crash leaves a file whose name begins with a dot, until the next backup of this name. A store that cannot be read
     leaves the file that was there.
-    Raises StoreError if something else than a regular file has this name, because a device or a pipe would be gone
-    then, or if the file would lie in the store.
+    Raises StoreError if the store cannot be read, or the file cannot be written, if something else than a regular file
+    has this name, because a device or a pipe would be gone then, or if the file would lie in the store.
     """
     # Unlike a path's own method, this one takes a name that is too long for one that is not there.
     if os.path.exists(target) and not target.is_file():
@@ -61,18 +61,38 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     # A link, such as /dev/stdout, stays one.
     target = Path(os.path.realpath(target))
     if Path(os.path.realpath(store.path)) in target.parents:
-        raise StoreError(f"{target}: it would lie in the store itself, and could replace a part of it: choose a file "
-                         "elsewhere")  # fmt: skip
+        raise StoreError(
+            f"{target}: it would lie in the store itself, and could replace a part of it: choose a file elsewhere"
+        )
     with reaching(store):
         store.secret()
+    with writing(target):
         drop_unfinished(target)
         unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")
         try:
-            write_archive(unfinished, contents(store))
+            write_archive(unfinished, read(store))
             os.replace(unfinished, target)
         finally:
             unfinished.unlink(missing_ok=True)
         sync(target.parent)
+
+
+def read(store: DirectoryStore) -> Iterator[File]:
+    """What a backup holds. An error of the store's disk is told as one, and not as one of the backup's."""
+    with reaching(store):
+        yield from contents(store)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a StoreError that names the backup."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"backup {target}: cannot be written ({error.strerror}): name a file in a folder that is there, writable "
+            "and not full"
+        ) from error
 
 
 def put_back(store: DirectoryStore, file: Path) -> None:

@@ -87,8 +87,12 @@ local last_version, last_digest, last_epoch = unpack(redis.call('HMGET', newest,
 if last_epoch == owner and tonumber(version) < tonumber(last_version) then return 'fenced' end
 -- While a version is pinned, newer ones are kept, but do not go live.
 if pinned == '1' and held == '' then held = 'pinned' end
-if live_version == version and live_digest == digest then return 'already' end
-if held ~= '' and last_version == version and last_digest == digest then return 'already' end
+if live_version == version and live_digest == digest
+  or held ~= '' and last_version == version and last_digest == digest then
+  -- Its key says what it holds: bytes that were damaged, or are gone, come back.
+  if redis.call('GET', blob) ~= data then redis.call('SET', blob, data) end
+  return 'already'
+end
 local time = redis.call('TIME')
 local at = string.format('%d.%06d', time[1], time[2])
 local what = 'held'

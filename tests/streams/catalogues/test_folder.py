@@ -188,6 +188,17 @@ def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path:
         assert np.load(target / "mapped.npy").shape == (3, 1)
 
 
+def test_a_catalogue_that_may_not_be_read_needs_a_right_and_no_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("omdml.streams.catalogues.folder.read_regular", refused)
+    with pytest.raises(CatalogueError, match=r"\(Permission denied\): give this user the right to read it$"):
+        MappedCatalogue(tmp_path)
+
+
 @pytest.mark.parametrize("path", ["a" * 5000, "/", ""])
 def test_a_path_that_can_be_no_catalogue_is_refused_in_a_sentence(path: str) -> None:
     with pytest.raises(CatalogueError, match=r"there is no catalogue that can be read \(.*\): make one with"):

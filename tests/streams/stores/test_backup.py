@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -396,3 +397,20 @@ def test_a_damaged_store_is_replaced_all_the_same(place: Path) -> None:
     assert restored.exit_code == 0, restored.output
     assert "there now: " in restored.output
     assert live(DirectoryStore("state")).version == 1
+
+
+def test_a_backup_that_cannot_be_written_is_no_fault_of_the_store(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published(DirectoryStore("state"), 4)
+    refused = omdml("backup", "nowhere/store.tar")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "omdml: backup nowhere/store.tar: cannot be written (No such file or directory): name a file in a folder that "
+        "is there, writable and not full\n"
+    )
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("omdml.streams.stores.folder.backups.os.fsync", full)
+    assert "backup store.tar: cannot be written (No space left on device)" in omdml("backup", "store.tar").stderr
+    assert not list(place.glob("*store.tar*"))

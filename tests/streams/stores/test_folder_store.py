@@ -380,3 +380,16 @@ def test_no_publication_is_missed_however_fast_they_follow(store: DirectoryStore
         assert watch.wait(10) == {"shop"}
     assert watch.wait(0.05) == set()
     watch.close()
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"?"), Path.unlink])
+def test_a_snapshot_that_was_damaged_comes_back_with_its_next_publication(
+    store: DirectoryStore, harm: Callable[[Path], object]
+) -> None:
+    epoch = published(store, 4)
+    (path,) = store.path.rglob("*.safetensors")
+    harm(path)
+    assert store.publish(snapshot(4), epoch) is Written.ALREADY
+    loaded = store.load("shop")
+    assert loaded
+    assert loaded[1].to_bytes() == snapshot(4).to_bytes()

@@ -85,6 +85,28 @@ def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):
     assert lines[-1] == "doctor     has 1 finding about this (1 error): run `omdml doctor`"
 
 
+def test_a_store_that_is_gone_is_not_called_one_that_is_to_come(shop):
+    shop.learn(20)
+    shop.tell(*events(5, 1))
+    worker = shop.living()
+    worker.services.source.close()
+    (shop.folder / "state").rename(shop.folder / "unmounted")
+    _, lines = status_screen(shop, width=200)
+    assert value(lines, "store").endswith("folder that is not there, although workers have read the log")
+    assert lines[-1] == "doctor     has 1 finding about this (1 error): run `omdml doctor`"
+
+
+def test_a_log_that_is_gone_is_not_called_one_that_is_to_come(shop):
+    shop.learn(20)
+    shutil.rmtree(shop.folder / "feedback", ignore_errors=True)
+    code, lines = status_screen(shop, width=200)
+    assert code == 0
+    assert value(lines, "log") == (
+        f"{shop.folder}/feedback: it is not there, although the store holds models; `omdml doctor` says what to do"
+    )
+    assert value(lines, "workers") == "not known: the log is not there (see log)"
+
+
 def test_dead_letters_of_the_last_hour_are_counted_by_reason(shop):
     shop.tell(UNKNOWN, b"{broken", UNKNOWN)
     shop.learn(20)

@@ -82,9 +82,9 @@ class Seen:
             )
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
-                f"model {name} was learned from log {home.topic_id}, but the configured log {self._named()}: the log "
-                "was created again, or is another one. Bring the old log back, or correct [log]. Or have workers begin "
-                "at the beginning of the configured log: omdml worker --accept-gap"
+                f"model {name} was learned from log {home.topic_id}, but the configured log {self._named()}. Bring the "
+                "old log back, or correct [log]. Or have workers begin at the beginning of the configured log: omdml "
+                "worker --accept-gap"
             )
         elif extent and offset > extent.end:
             self.beyond[name] = (
@@ -94,8 +94,10 @@ class Seen:
             )
 
     def _named(self) -> str:
-        # A log in files that is not there yet has no name.
-        return f"is {name}" if (name := ", ".join(sorted(self.topics))) else "is not there yet"
+        # A log in files that is not there has no name.
+        if name := ", ".join(sorted(self.topics)):
+            return f"is {name}: the log was created again, or is another one"
+        return "is not there: it was moved or deleted, its disk is not mounted, or it is another one"
 
     def _misplaced(self, name: str, home: Partition, offset: int, older: bool) -> str:
         """Why no worker moves a model from the partition of its checkpoint to the one that it lives on now."""

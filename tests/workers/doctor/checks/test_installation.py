@@ -150,6 +150,30 @@ def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings
     assert findings()["store's secret"].level is Level.WARNING
 
 
+def test_a_log_that_may_not_be_looked_at_is_foreseen(findings, tmp_path, monkeypatch):
+    open_log(tmp_path / "feedback")
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    log = findings()["log"]
+    assert log.level is Level.ERROR
+    assert log.text.startswith(f"feedback log {tmp_path}/feedback: [Errno 13] Permission denied")
+    assert "does not foresee" not in log.text
+
+
+def test_a_log_that_is_gone_may_be_on_a_disk_that_is_not_mounted(findings, tmp_path):
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}})
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(20))
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    text = findings()["checkpoints"].text
+    assert "the configured log is not there: it was moved or deleted, its disk is not mounted" in text
+
+
 def test_a_doctor_makes_nothing_of_a_log_that_has_not_begun(findings, tmp_path):
     assert findings()["log"].well
     assert sorted({path.name for path in tmp_path.iterdir()} & {"feedback", "letters"}) == []
