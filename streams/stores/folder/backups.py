@@ -58,23 +58,23 @@ def back_up(store: DirectoryStore, target: Path) -> None:
         raise StoreError(f"{target}: a backup would replace it, and it is not a regular file: choose another name")
     if not store.store_id:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
-    # A link, such as /dev/stdout, stays one.
-    target = Path(os.path.realpath(target))
-    if Path(os.path.realpath(store.path)) in target.parents:
+    # A link stays one.
+    file = Path(os.path.realpath(target))
+    if Path(os.path.realpath(store.path)) in file.parents:
         raise StoreError(
             f"{target}: it would lie in the store itself, and could replace a part of it: choose a file elsewhere"
         )
     with reaching(store):
         store.secret()
     with writing(target):
-        drop_unfinished(target)
-        unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")
+        drop_unfinished(file)
+        unfinished = file.with_name(f"{ASIDE}{file.name}.{secrets.token_hex(8)}")
         try:
             write_archive(unfinished, read(store))
-            os.replace(unfinished, target)
+            os.replace(unfinished, file)
         finally:
             unfinished.unlink(missing_ok=True)
-        sync(target.parent)
+        sync(file.parent)
 
 
 def read(store: DirectoryStore) -> Iterator[File]:

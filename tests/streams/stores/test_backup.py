@@ -31,29 +31,6 @@ from tests.support.learning.store_samples import checkpoint, live, published, sn
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, learned_of
 
-CONFIGURATION = """
-[log]
-path = "feedback"
-letters = "letters"
-[store]
-url = "dir:state"
-[catalogues.items]
-path = "items"
-[models.shop]
-learner = "lomdml"
-rank = 3
-[guard]
-tolerance = 2.0
-"""
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of commands: it holds a configuration."""
-    (tmp_path / "omdml.toml").write_text(CONFIGURATION)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
 
 def omdml(*arguments: str) -> Result:
     return CliRunner().invoke(main, [arguments[0], "--config", "omdml.toml", *arguments[1:]])
@@ -327,7 +304,8 @@ def test_what_a_killed_backup_left_is_gone_after_the_next_one_and_no_other_file(
 
 
 def test_only_a_store_in_a_folder_has_such_backups(place: Path) -> None:
-    (place / "omdml.toml").write_text(CONFIGURATION.replace("dir:state", "memory:"))
+    file = place / "omdml.toml"
+    file.write_text(file.read_text().replace("dir:state", "memory:"))
     (place / "copy.omdml").touch()
     for command in ("backup", "restore"):
         refused = omdml(command, "copy.omdml")

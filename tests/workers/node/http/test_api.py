@@ -297,8 +297,7 @@ def test_the_schema_is_made_once(client, monkeypatch):
 
 
 def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):
-    refused(client.get("/serach"), 404, "not_found")
-    refused(client.get("/search/"), 404, "not_found")
+    assert all(refused(client.get(path), 404, "not_found") for path in ("/serach", "/search/"))
     response = client.delete("/search")
     message = "DELETE /search: method not allowed; it takes GET, HEAD, POST; "
     assert message in refused(response, 405, "method_not_allowed")
