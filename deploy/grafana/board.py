@@ -1,6 +1,7 @@
-"""Writes deploy/grafana/omdml.json, the board: ``python -m deploy.grafana.board`` (with the extra ``dev``).
+"""Writes the boards: ``python -m deploy.grafana.board`` (with the extra ``dev``).
 
-Rows go from "is it well?" to causes, in the order in which somebody on call asks.
+omdml.json is for whoever is on call: rows go from "is it well?" to causes, in the order in which they ask.
+omdml-model.json is for whoever owns a model: it has those panels that are about models, for one of them.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.variants import Dataquery
 from grafana_foundation_sdk.models.common import StackingMode
-from grafana_foundation_sdk.models.dashboard import DataSourceRef
+from grafana_foundation_sdk.models.dashboard import DashboardLinkType, DataSourceRef, VariableOption
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-BOARD, PANELS = Path(__file__).with_name("omdml.json"), Path(__file__).with_name("panels.toml")
+FOLDER = Path(__file__).parent
+BOARD, MODEL_BOARD = FOLDER / "omdml.json", FOLDER / "omdml-model.json"
+PANELS = FOLDER / "panels.toml"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
 
@@ -28,6 +32,12 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: list[tuple[str, str]]
     help: str
     stacked: bool = False
+    heatmap: bool = False
+
+    @property
+    def of_models(self) -> bool:
+        """Whether it shows nothing but the chosen models."""
+        return all("$models" in expression for expression, _ in self.queries)
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,10 +55,13 @@ class Panels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # What the panels' queries name by $.
+PROCESS = 'namespace=~"$namespace", instance=~"$instance"'
 SELECTORS = {
-    "$worker": 'job="omdml-worker", instance=~"$instance"',
-    "$node": 'job="omdml-node", instance=~"$instance"',
-    "$route": 'job="omdml-route", instance=~"$instance"',
+    "$worker": f'job="omdml-worker", {PROCESS}',
+    "$node": f'job="omdml-node", {PROCESS}',
+    "$route": f'job="omdml-route", {PROCESS}',
+    "$process": f'job=~"omdml-.*", {PROCESS}',
+    "$installation": 'namespace=~"$namespace"',
     "$models": 'model=~"$model"',
 }
 
@@ -68,6 +81,8 @@ def targets(shown: Shown) -> list[Builder[Dataquery]]:
         if expression.startswith("histogram_quantile"):
             # Traces of clicks lie beside the buckets.
             query = query.exemplar(True)
+        if shown.heatmap:
+            query = query.format(PromQueryFormat.HEATMAP)
         made.append(query.ref_id(chr(ord("A") + number)))
     return made
 
@@ -78,40 +93,85 @@ def glance(shown: Shown, count: int) -> stat.Panel:
     return panel.targets(targets(shown)).height(STAT_HEIGHT).span(WIDTH // count)
 
 
-def graph(shown: Shown) -> timeseries.Panel:
-    """A panel that shows lines over time."""
-    panel = timeseries.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE).description(shown.help)
+def graph(shown: Shown) -> timeseries.Panel | heatmap.Panel:
+    """A panel that shows something over time: lines, or how many values lie in which bucket."""
+    panel = heatmap.Panel() if shown.heatmap else timeseries.Panel()
+    panel = panel.title(shown.title).unit(shown.unit).datasource(SOURCE).description(shown.help)
     panel = panel.targets(targets(shown)).height(HEIGHT).span(WIDTH // 3)
-    if shown.stacked:
+    if isinstance(panel, timeseries.Panel) and shown.stacked:
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(20)
     return panel
 
 
+def choice(name: str, query: str) -> dashboard.QueryVariable:
+    """What somebody who looks at a board may choose, by a query for the values that there are."""
+    return dashboard.QueryVariable(name).datasource(SOURCE).query(query)
+
+
+def several(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
+    """The same choice, of any number of values, and at first of all."""
+    return variable.include_all(True).multi(True).all_value(".*").current(VariableOption(True, ["All"], ["$__all"]))
+
+
+def begun(title: str, uid: str, model: dashboard.QueryVariable) -> dashboard.Dashboard:
+    """A board without panels. It has the choices that its queries name, and marks when alarms of drift came."""
+    processes = 'up{job=~"omdml-.*", namespace=~"$namespace"}'
+    drift = filled("sum by (model) (increase(omdml_worker_drift_alarms_total{$worker, $models}[$__interval])) > 0")
+    other = dashboard.DashboardLink("Boards of omdml").type(DashboardLinkType.DASHBOARDS).tags(["omdml"])
+    return (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .tags(["omdml"])
+        .refresh("10s")
+        .time("now-3h", "now")
+        .link(other.include_vars(True).keep_time(True))
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        .with_variable(several(choice("namespace", 'label_values(up{job=~"omdml-.*"}, namespace)')))
+        .with_variable(several(choice("instance", f"label_values({processes}, instance)")))
+        .with_variable(model)
+        .annotation(dashboard.AnnotationQuery().name("Drift").datasource(SOURCE).expr(drift).icon_color("orange"))
+    )
+
+
+MODELS = filled("label_values(omdml_worker_comparisons_total{$installation}, model)")
+
+
 def board() -> dashboard.Dashboard:
-    """The board as a JSON document."""
-    panels = msgspec.toml.decode(PANELS.read_bytes(), type=Panels)
-    built = dashboard.Dashboard("omdml").uid("omdml").tags(["omdml"]).refresh("10s").time("now-3h", "now")
-    built = built.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-    for name, query in (
-        ("instance", 'label_values(up{job=~"omdml-.*"}, instance)'),
-        ("model", "label_values(omdml_worker_comparisons_total, model)"),
-    ):
-        variable = dashboard.QueryVariable(name).datasource(SOURCE).query(query)
-        built = built.with_variable(variable.include_all(True).multi(True).all_value(".*"))
-    built = built.with_row(dashboard.Row("Is it well?"))
+    """The board for whoever is on call."""
+    panels = read_panels()
+    built = begun("omdml", "omdml", several(choice("model", MODELS))).with_row(dashboard.Row("Is it well?"))
     for shown in panels.glance:
         built = built.with_panel(glance(shown, len(panels.glance)))
-    for row in panels.rows:
+    return with_rows(built, panels.rows)
+
+
+def model_board() -> dashboard.Dashboard:
+    """The board for whoever owns a model."""
+    rows = [Row(row.title, [shown for shown in row.panels if shown.of_models]) for row in read_panels().rows]
+    return with_rows(
+        begun("omdml: one model", "omdml-model", choice("model", MODELS)), [row for row in rows if row.panels]
+    )
+
+
+def with_rows(built: dashboard.Dashboard, rows: list[Row]) -> dashboard.Dashboard:
+    """A board with these rows at its end."""
+    for row in rows:
         built = built.with_row(dashboard.Row(row.title))
         for shown in row.panels:
             built = built.with_panel(graph(shown))
     return built
 
 
-def text() -> str:
-    """The board as Grafana imports it."""
-    return JSONEncoder(sort_keys=True, indent=2).encode(board().build()) + "\n"
+def read_panels() -> Panels:
+    return msgspec.toml.decode(PANELS.read_bytes(), type=Panels)
+
+
+def texts() -> dict[Path, str]:
+    """The boards as Grafana imports them, by their files."""
+    made = {BOARD: board(), MODEL_BOARD: model_board()}
+    return {file: JSONEncoder(sort_keys=True, indent=2).encode(built.build()) + "\n" for file, built in made.items()}
 
 
 if __name__ == "__main__":
-    BOARD.write_text(text())
+    for file, text in texts().items():
+        file.write_text(text)

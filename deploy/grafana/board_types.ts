@@ -1,5 +1,9 @@
-// What Grafana's own types say a board is. tests/deploy/test_board_types.py appends omdml.json to this, and tsc checks it.
-import type { Dashboard, DataQuery, Panel, RowPanel, VariableModel } from "@grafana/schema";
+// What Grafana's own types say a board is. tests/deploy/test_board_types.py appends a board to this, and tsc checks it.
+import type { AnnotationQuery, Dashboard, DataQuery, Panel, RowPanel, VariableModel } from "@grafana/schema";
+import type {
+  FieldConfig as Cells,
+  Options as Heatmap,
+} from "@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen";
 import type { Options as Stat } from "@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen";
 import type {
   FieldConfig as Lines,
@@ -17,15 +21,19 @@ type Json<T> = T extends string ? `${T}`
 interface Query extends DataQuery {
   expr: string;
   legendFormat?: string;
+  exemplar?: boolean;
+  format?: "time_series" | "table" | "heatmap";
 }
+type Annotation = AnnotationQuery & { expr: string };
 type Of<Kind extends string, Options, Field = Record<string, never>> =
   Omit<Panel<Partial<Options>, Partial<Field>>, "type" | "targets"> & { type: Kind; targets: Query[] };
 type Row = Omit<RowPanel, "type"> & { type: "row" };
 // The SDK writes what is for intervals alone into every variable.
 type Variable = VariableModel & { auto?: boolean; auto_count?: number; auto_min?: string };
 type Board = Json<
-  Omit<Dashboard, "panels" | "templating"> & {
-    panels: (Row | Of<"stat", Stat> | Of<"timeseries", TimeSeries, Lines>)[];
+  Omit<Dashboard, "annotations" | "panels" | "templating"> & {
+    annotations: { list: Annotation[] };
+    panels: (Row | Of<"stat", Stat> | Of<"timeseries", TimeSeries, Lines> | Of<"heatmap", Heatmap, Cells>)[];
     templating: { list: Variable[] };
   }
 >;

@@ -1,4 +1,4 @@
-"""The board is one by Grafana's own types, since no Grafana can be had here to open it."""
+"""The boards are such by Grafana's own types, since no Grafana can be had here to open them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.grafana.board import BOARD
+from deploy.grafana.board import BOARD, MODEL_BOARD
 from deploy.local.fetching import cache
 from deploy.local.fetching.tool import run
 
@@ -39,12 +39,13 @@ def complaints(packages, folder, boards):
 
 
 @pytest.mark.deep
-def test_the_board_fits_grafanas_types_and_a_mistaken_one_does_not(packages, tmp_path):
+def test_the_boards_fit_grafanas_types_and_a_mistaken_one_does_not(packages, tmp_path):
     board = BOARD.read_text()
     mistakes = {'"gridPos"': '"gridPlace"', '"refId"': '"ref"', '"type": "stat"': '"type": "number"'}
     assert all(right in board for right in mistakes)
     mistaken = {f"mistake-{n}": board.replace(*words, 1) for n, words in enumerate(mistakes.items())}
-    lines = complaints(packages, tmp_path, {"board": board, **mistaken})
-    assert not [line for line in lines if line.startswith("board.ts")]
+    boards = {"board": board, "model-board": MODEL_BOARD.read_text()}
+    lines = complaints(packages, tmp_path, {**boards, **mistaken})
+    assert not [line for line in lines if line.startswith(tuple(f"{name}.ts" for name in boards))]
     for name in mistaken:
         assert any(line.startswith(f"{name}.ts(") for line in lines), name

@@ -93,7 +93,9 @@ def test_grafana_finds_prometheus_and_the_board():
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((FOLDER / "grafana-boards.yaml").read_text())["providers"]
     board = f"{provider['options']['path']}/omdml.json"
-    assert f"../grafana/omdml.json:{board}:ro" in SERVICES["grafana"]["volumes"]
+    for name in ("omdml.json", "omdml-model.json"):
+        mounted = f"../grafana/{name}:{provider['options']['path']}/{name}:ro"
+        assert mounted in SERVICES["grafana"]["volumes"]
     assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == board
     prometheus = SERVICES["prometheus"]
     assert "../prometheus/rules.yml:/etc/prometheus/rules.yml:ro" in prometheus["volumes"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 
 import pytest
@@ -44,7 +45,7 @@ NOT_ON_KAFKA = "omdml_worker_lag_bytes"
 def with_data(prometheus, panel):
     """Whether each query of a panel answers with numbers now."""
     for target in panel["targets"]:
-        query = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$model", ".*")
+        query = re.sub(r"\$(namespace|instance|model)\b", ".*", target["expr"].replace("$__rate_interval", "1m"))
         numbers = prometheus.ask(faster(query))
         if NOT_ON_KAFKA not in query and not any(map(math.isfinite, numbers)):
             return False

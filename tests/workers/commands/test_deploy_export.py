@@ -21,6 +21,7 @@ WANTED = {
     "container/Dockerfile",
     "container/Dockerfile.dockerignore",
     "container/start.sh",
+    "grafana/omdml-model.json",
     "grafana/omdml.json",
     "kubernetes/base/kustomization.yaml",
     "omdml.toml",
