@@ -110,7 +110,7 @@ def test_an_event_that_was_learned_after_its_letter_is_told_as_learned(tmp_path)
     assert fate(learned, book, World(tmp_path / "other").store) == ""
 
 
-def test_a_letter_whose_model_has_a_name_too_long_for_a_file_keeps_no_other_from_being_sent(tmp_path):
+def test_a_letter_with_an_endless_name_of_a_model_keeps_no_other_waiting(tmp_path):
     # Given a worker on a store in a folder that refused an event of such a model, and one of an unknown item
     world = World(tmp_path)
     world.store = DirectoryStore(tmp_path / "store")
