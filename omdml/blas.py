@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController, threadpool_info
+from threadpoolctl import ThreadpoolController
 
 _always = False
 # Runs a function on several things, as ``map`` does.
@@ -25,12 +25,6 @@ def _controller() -> ThreadpoolController:
     import scipy.linalg.cython_blas  # noqa: F401
 
     return ThreadpoolController()
-
-
-def blas_versions() -> list[str]:
-    """Which BLAS libraries are loaded now, each with its version, and the processor that it takes this one for."""
-    loaded = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    return sorted({f"{pool['internal_api']}-{pool['version']}-{pool.get('architecture')}" for pool in loaded})
 
 
 def stay_on_one_blas_thread() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
-from omdml.blas import blas_versions
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import shown
 
@@ -164,9 +163,12 @@ def platform() -> str:
     import llvmlite.binding
     import numba
     import numpy as np
+    from threadpoolctl import threadpool_info
 
+    blas = sorted({f"{pool['internal_api']}-{pool['version']}-{pool.get('architecture')}" for pool in threadpool_info()
+                   if pool["user_api"] == "blas"})  # fmt: skip
     processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
-    return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas_versions()])
+    return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
 
 
 def serve_metrics(

@@ -19,7 +19,6 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from omdml.blas import blas_versions
 from omdml.workers.telemetry.log_events import LogEvents
 
 # Upper bounds of buckets, in seconds: of what happens inside a process, ...
@@ -104,7 +103,6 @@ def new_registry() -> CollectorRegistry:
     registry.register(LogEvents())
     built = {"version": version("omdml"), "python": platform.python_version()}
     built |= {name: version(name) for name in ("numpy", "numba", "kafka-python", "redis")}
-    built["blas"] = " ".join(blas_versions())
     labels = [name.replace("-", "_") for name in built]
     build = Gauge("omdml_build_info", "Versions of the software that runs, always 1", labels, registry=registry)
     build.labels(*built.values()).set(1)
