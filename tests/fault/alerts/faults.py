@@ -53,7 +53,9 @@ def sender_is_mistaken(service):
         sends.end()
 
 
-@fault("the worker gets too little processor for the clicks that come", "LagHigh")
+# In the time of these tests Prometheus waits for a page for three quarters of a second, a twentieth of what is usual.
+# On a busy machine what starves takes longer, and is down to Prometheus.
+@fault("the worker gets too little processor for the clicks that come", "LagHigh", tolerated=["NobodyLearns"])
 def worker_starved(service):
     starves = Starves(service.worker)
     try:
