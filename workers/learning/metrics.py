@@ -74,8 +74,10 @@ class WorkerMetrics:
 
 
 class SingleGauges:
-    """Gauges of single models. They are removed with the partition of the model: otherwise the old values of this
-    worker would be there beside those of the next owner."""
+    """Gauges of single models, which are removed with the partition of the model.
+
+    Otherwise the old values of this worker would be there beside those of the next owner.
+    """
 
     def __init__(self) -> None:
         self._series: dict[Partition | None, set[tuple[Gauge, tuple[str, ...]]]] = {}

@@ -64,6 +64,7 @@ class CurrentModels:
             check(event, self._specs)
 
     def _spec(self, model: str) -> Spec:
+        """The specification of a model; raises ConfigurationError if none covers its name."""
         spec = self._specs.find(model)
         if spec is None:
             raise ConfigurationError(f"no model {model!r} is configured")
