@@ -62,11 +62,15 @@ def has_letters(log: FileLog | KafkaLog) -> bool:
     """
     if isinstance(log, FileLog):
         return Path(log.letters).exists()
-    if look_up(connection(log), topic := letters_topic(log)):
+    options, topic = connection(log), letters_topic(log)
+    if look_up(options, topic):
         return True
-    if log.letters or any(extent.committed is not None for extent in log_extents(log)) or workers_of(log):
+    if not (log.letters or any(extent.committed is not None for extent in log_extents(log)) or workers_of(log)):
+        return False
+    # The first worker makes the topic and then joins the group. It may have done both since the look above.
+    if not look_up(options, topic):
         raise SourceRefused(without_topic(topic))
-    return False
+    return True
 
 
 def without_topic(topic: str) -> str:

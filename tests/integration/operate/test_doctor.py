@@ -15,6 +15,7 @@ from omdml.errors import SourceRefused
 from omdml.feedback import Triplet, encode
 from omdml.streams.kafka.newest import first_records, newest_records
 from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import create_topic, look_up
 from omdml.streams.kafka.topic_extents import extents
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
@@ -22,9 +23,11 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.backoffice import jobs
 from omdml.workers.cli import main
+from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.findings import Level
+from omdml.workers.wiring import dead_letters
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue
 
@@ -127,6 +130,26 @@ def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(ka
     # Neither does the console.
     with pytest.raises(SourceRefused, match=f"omdml topics create --topic {topic}.letters"):
         jobs.letters(load(str(file), {}, {}), None, None, False, 10)
+
+
+def test_a_topic_of_dead_letters_made_while_somebody_looks_is_not_missing(kafka, new_topic, monkeypatch):
+    # Given a worker that makes the topic and joins the group right after somebody looked for the topic
+    topic = new_topic()
+    log = KafkaLog(servers=kafka.servers, topic=topic, group=topic)
+    consumers = []
+
+    def look_up_first(*asked):
+        seen = look_up(*asked)
+        if not consumers:
+            create_topic(KafkaOptions(servers=kafka.servers), f"{topic}.letters")
+            consumers.append(KafkaConsumer(topic, bootstrap_servers=kafka.servers, group_id=topic))
+            wait_for(lambda: consumers[0].poll(100) or consumers[0].assignment(), "the worker to join", 30)
+        return seen
+
+    monkeypatch.setattr(dead_letters, "look_up", look_up_first)
+    # I expect no word about a topic that is missing
+    assert dead_letters.has_letters(log)
+    consumers[0].close()
 
 
 def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):

@@ -222,9 +222,11 @@ def mistyped_models(configuration: Configuration, stored: Iterable[str]) -> list
 
 def _letters(facts: Facts) -> str | list[Remark]:
     log = facts.configuration.log
-    if isinstance(log, KafkaLog) and look_up(connection(log), topic := letters_topic(log)) is None:
+    if isinstance(log, KafkaLog):
+        # The topic is looked up last: the first worker makes it and then joins the group.
         begun = any(extent.committed is not None for extent in facts.reach()) or facts.workers
-        return missing(topic, bool(log.letters or begun))
+        if look_up(connection(log), topic := letters_topic(log)) is None:
+            return missing(topic, bool(log.letters or begun))
     return unsent(*facts.letters, time.time(), hasty=facts.look_s is not None)
 
 
