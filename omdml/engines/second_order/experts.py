@@ -81,7 +81,7 @@ def _over_items(state: State, rows: Array, coordinates: Array) -> Array:
     """Rows (k, c) over these c principal coordinates, as rows (k, D) over the numbers of an item."""
     if len(state.basis):
         with one_blas_thread():
-            whole = rows @ state.basis[coordinates]
+            whole = rows @ _directions(state, coordinates)
     else:
         whole = np.zeros((len(rows), len(state.mean)), rows.dtype)
         whole[:, coordinates] = rows
@@ -95,5 +95,12 @@ def _in_coordinates(state: State, rows: Array, coordinates: Array) -> Array:
     if not len(state.basis):
         return rows[:, coordinates]
     with one_blas_thread():
-        made: Array = rows @ state.basis[coordinates].T
+        made: Array = rows @ _directions(state, coordinates).T
     return made
+
+
+def _directions(state: State, coordinates: Array) -> Array:
+    """The principal directions (c, D) of these c coordinates, which are in rising order."""
+    # A learner starts with the directions along which items vary most. So these are the first ones, and need no copy.
+    first = state.basis[: len(coordinates)]
+    return first if coordinates[-1] < len(first) else state.basis[coordinates]
