@@ -245,6 +245,15 @@ def test_options_that_make_no_sense_are_refused_saying_why(client, asked, error,
     assert expected in refused(client.post("/search", json=asked), 400, error)
 
 
+def test_an_error_says_which_of_several_queries_it_is_about(client):
+    asked = [{"id": "i1"}, {"ids": ["i2", "no item"]}]
+    text = refused(client.post("/search", json={"queries": asked}), 404, "unknown_item")
+    assert text.startswith("query 2: ")
+    # A single query has no number.
+    alone = refused(client.post("/search", json=asked[1]), 404, "unknown_item")
+    assert text == f"query 2: {alone}"
+
+
 def test_a_comparison_tells_both_answers_and_who_moved(shop):
     with shop.serving() as node, asking(node) as client:
         first = shop.learner.version

@@ -20,7 +20,7 @@ from omdml.workers.node.http.requests import Search, body_of, own_query, search_
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Paging, single
-from omdml.workers.node.searching.options import Options
+from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 
 
@@ -85,10 +85,16 @@ class SearchEndpoints:
         return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{view.catalogue.generation}"'
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
-        return [
-            view.query(query.names, query.features, asked.by, asked.rerank)
-            for query in asked.queries or [own_query(asked)]
-        ]
+        """What the view is asked; raises SearchError, which says which of several queries it is about."""
+        made: list[Query] = []
+        for number, query in enumerate(asked.queries or [own_query(asked)], start=1):
+            try:
+                made.append(view.query(query.names, query.features, asked.by, asked.rerank))
+            except SearchError as error:
+                if asked.queries is None:
+                    raise
+                raise SearchError(f"query {number}: {error}", error.reason) from error
+        return made
 
     def _answers_of(self, view: View, asked: Search) -> Answers:
         return self._answers(view, self._queries(view, asked), asked)
