@@ -99,6 +99,15 @@ class View:
         return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
 
     @property
+    def outdated(self) -> NDArray[np.int64]:
+        """Rows that are items here, and that the catalogue has put again or deleted since."""
+        now = self.catalogue.shown.alive
+        if now is None or self.covers(self.catalogue):
+            return np.empty(0, np.int64)
+        gone = ~now[: self.count]
+        return np.flatnonzero(gone if self._alive is None else gone & self._alive)
+
+    @property
     def _alive(self) -> NDArray[np.bool_] | None:
         """Which of the indexes' rows are there still (n,); None: all are."""
         return self.shown.alive
