@@ -6,8 +6,10 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import Access, AccessError, NamedToken, check_pages
+from tests.support.nodes import serves
 from tests.support.shops import Shop, client_of, listening, refused
-from tests.support.worlds import events
+from tests.support.waiting import until
+from tests.support.worlds import events, triplets
 
 READER = NamedToken(token="reader-0123456789abcdef", role="read")
 TOKEN = "0123456789abcdef-known"
@@ -190,6 +192,24 @@ def test_an_answer_that_a_client_has_is_not_sent_again_until_something_moves(sho
         moved = client.get("/search?id=i1", headers=tag)
         assert moved.status_code == 200
         assert moved.headers["etag"] != first.headers["etag"]
+
+
+def test_an_answer_from_before_a_model_was_deleted_is_not_taken_for_a_later_one(shop):
+    with shop.serving(patience_s=60.0) as node, listening(node) as server, client_of(server) as client:
+        answers = []
+        for seed in (1, 2):
+            shop.learner.learn_many(triplets(20, seed=seed), shop.catalogue.features)
+            shop.publish()
+            until(serves(node, 20))
+            answers.append(client.get("/search?id=i1"))
+            shop.store.delete("shop")
+            until(lambda: node.loaded("shop") is None)
+            shop.begin_again()
+            shop.publish()
+        first, second = (answer.json() for answer in answers)
+        assert (first["version"], first["serial"]) == (second["version"], second["serial"])
+        assert first["items"] != second["items"]
+        assert answers[0].headers["etag"] != answers[1].headers["etag"]
 
 
 def test_long_answers_are_packed_for_who_can_unpack_them(shop):
