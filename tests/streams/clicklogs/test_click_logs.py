@@ -129,6 +129,17 @@ def test_a_record_that_cannot_be_read_is_refused_and_the_rest_goes_on(kind, text
     assert len(pages) == (kind == "csv")
 
 
+def test_a_quote_that_is_not_closed_is_refused_where_it_stands():
+    text = f'{CSV}p-2,i0,"i7,1,1,north,\np-3,i0,i7,1,1,north,\np-3,i0,i9,2,0,north,\n'
+    pages, bad, _ = joined("csv", text, "model=shop")
+    assert [page.id for page in pages] == ["p-1"]
+    (refused,) = bad
+    assert refused == (
+        6,
+        "not valid CSV: unexpected end of data: the row goes on to line 8, as if a quote in it is not closed",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
