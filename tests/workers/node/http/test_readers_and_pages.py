@@ -77,6 +77,24 @@ def test_a_browser_reads_by_a_cookie_that_cannot_write_nor_give_the_token(privat
         refused(private.get("/models", headers={"cookie": cookie}), 401, "unauthorized")
 
 
+def test_cookies_of_other_programs_on_the_host_do_not_hide_the_one_of_a_node(private):
+    given = private.post("/session", headers=bearer(TOKEN))
+    own = given.headers["set-cookie"].partition(";")[0]
+    private.cookies.clear()
+    for other in (
+        'prefs={"theme":1}',
+        "list[0]=1",
+        "me@host=1",
+        "flag",
+        "=1",
+        'a="',
+        "name=Zo\u00eb Smith".encode("latin-1"),
+    ):
+        brought = other if isinstance(other, bytes) else other.encode()
+        for cookies in (brought + b"; " + own.encode(), own.encode() + b";" + brought):
+            assert private.get("/models", headers={"cookie": cookies}).status_code == 200, cookies
+
+
 def test_a_node_without_tokens_needs_no_session(shop):
     with shop.serving() as node, listening(node) as server, client_of(server) as client:
         answer = client.post("/session")
