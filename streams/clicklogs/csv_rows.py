@@ -30,7 +30,7 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
     """Yield what each row says, with the number of its last line: an item was shown, and perhaps that it was clicked.
 
     Raises FeedbackError if the header cannot be read, or a column is missing. A row that cannot be read is yielded as
-    :class:`Bad`.
+    :class:`Bad`; if it is no CSV, with the number of its first line.
     """
     number = 0
 
@@ -56,6 +56,7 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
             f"with --field {missing[0]}=COLUMN"
         )
     while True:
+        first = number + 1
         try:
             row = next(reader)
             if row:
@@ -63,7 +64,9 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
         except StopIteration:
             return
         except csv.Error as error:
-            yield number, Bad(FeedbackError(f"not valid CSV: {error}"))
+            # Rows behind a quote that is not closed are lost with it. Whoever mends the file must find the quote.
+            lost = f": the row goes on to line {number}, as if a quote in it is not closed" if number > first else ""
+            yield first, Bad(FeedbackError(f"not valid CSV: {error}{lost}"))
         except FeedbackError as error:
             yield number, Bad(error)
 

@@ -25,7 +25,10 @@ ID_CHARACTERS = 128
 
 @dataclass
 class OpenPage:
-    """A page whose clicks may still come; ``line`` is where the log first names it."""
+    """A page whose clicks may still come; ``line`` is where the log first names it.
+
+    ``contradiction`` says what its records do not agree on; empty if they agree.
+    """
 
     line: int
     query: str
@@ -35,6 +38,15 @@ class OpenPage:
     # The rank of each item; None if the log gives no ranks.
     shown: dict[str, int | None] = field(default_factory=dict)
     clicked: dict[str, None] = field(default_factory=dict)
+    contradiction: str = ""
+
+    def compare(self, entry: Shown) -> None:
+        """Note whether a later record of this page is about another search."""
+        for name, first in (("query", self.query), ("model", self.model), ("user", self.user)):
+            later = getattr(entry, name)
+            if first is not None and later is not None and first != later and not self.contradiction:
+                self.contradiction = f"its {name} is {first!r:.80} in one record and {later!r:.80} in another"
+        self.user = self.user or entry.user
 
 
 class JoinedPages:
@@ -91,6 +103,7 @@ class JoinedPages:
                     "--field model==NAME, or its field with --field model=PATH"
                 )
             page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at, entry.user)
+        page.compare(entry)
         ranks = entry.ranks or repeat(None, len(entry.items))
         for item, rank in zip(entry.items, ranks, strict=True):
             if item not in page.shown and len(page.shown) == MAX_SHOWN:
@@ -111,6 +124,11 @@ class JoinedPages:
     def _close(self, name: str) -> Iterator[tuple[int, bytes | FeedbackError]]:
         page = self._open.pop(name)
         self._items -= len(page.shown)
+        if page.contradiction:
+            # A page that is named like an earlier one, such as by its number alone, would lend it its clicks.
+            advice = "give each page of results a name of its own"
+            yield page.line, FeedbackError(f"page {name!r:.80}: {page.contradiction}: {advice}")
+            return
         if not page.clicked:
             self.left_out["pages without a click"] += 1
             return

@@ -44,11 +44,15 @@ class Shop:
         self.model, self.catalogue, self.store = model, items(folder / "items"), store or Store()
         self.current = CurrentModels(Specs(configuration(folder / "items"), {"items": self.catalogue}))
         self.log = MemoryLog()
-        self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
-        self.learner.start(self.catalogue.features)
         # By version.
         self.metrics: dict[int, ProjectionMetric] = {}
-        self.epoch = self.store.claim(model).epoch
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget what was learned, as for a model that is new or was deleted."""
+        self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
+        self.learner.start(self.catalogue.features)
+        self.epoch = self.store.claim(self.model).epoch
 
     def learn(self, count: int = 20) -> None:
         """Learn so many more comparisons, each time others."""

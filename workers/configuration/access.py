@@ -9,7 +9,6 @@ import re
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -136,14 +135,10 @@ class Access:
 
     def _session(self, headers: Mapping[str, str]) -> str:
         """Whose session a request brings; empty for none."""
-        if "cookie" not in headers:
-            return ""
-        try:
-            brought = SimpleCookie(headers["cookie"])
-        except CookieError:
-            return ""
+        # Browsers send the cookies of every other program on this host too, which may hold anything, such as JSON.
+        brought = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         for name, (cookie, value) in self._cookies.items():
-            if cookie in brought and hmac.compare_digest(brought[cookie].value.encode(), value.encode()):
+            if any(sent == cookie and hmac.compare_digest(text.encode(), value.encode()) for sent, _, text in brought):
                 return name
         return ""
 

@@ -99,6 +99,15 @@ class View:
         return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
 
     @property
+    def outdated(self) -> NDArray[np.int64]:
+        """Rows that are items here, and that the catalogue has put again or deleted since."""
+        now = self.catalogue.shown.alive
+        if now is None or self.covers(self.catalogue):
+            return np.empty(0, np.int64)
+        gone = ~now[: self.count]
+        return np.flatnonzero(gone if self._alive is None else gone & self._alive)
+
+    @property
     def _alive(self) -> NDArray[np.bool_] | None:
         """Which of the indexes' rows are there still (n,); None: all are."""
         return self.shown.alive
@@ -252,8 +261,9 @@ class View:
         rows = np.unique(self._rows(ids))
         if rows[-1] < self.count:
             return Query(rows)
-        # Some were put since the gallery was embedded.
-        return Query(rows[:0], Query(rows).table(self.catalogue.features), named=tuple(ids))
+        # Some were put since the gallery was embedded. The query is the mean of what each of them is embedded to.
+        features = {name: matrix[rows] for name, matrix in self.catalogue.features.items()}
+        return Query(rows[:0], features, named=tuple(ids))
 
     def items_and_vectors(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for the mean of these items and of one item's raw vectors; raises SearchError."""

@@ -129,6 +129,17 @@ def test_a_record_that_cannot_be_read_is_refused_and_the_rest_goes_on(kind, text
     assert len(pages) == (kind == "csv")
 
 
+def test_a_quote_that_is_not_closed_is_refused_where_it_stands():
+    text = f'{CSV}p-2,i0,"i7,1,1,north,\np-3,i0,i7,1,1,north,\np-3,i0,i9,2,0,north,\n'
+    pages, bad, _ = joined("csv", text, "model=shop")
+    assert [page.id for page in pages] == ["p-1"]
+    (refused,) = bad
+    assert refused == (
+        6,
+        "not valid CSV: unexpected end of data: the row goes on to line 8, as if a quote in it is not closed",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -206,6 +217,25 @@ def test_items_of_a_page_are_bounded_too():
         f"items after the first {MAX_SHOWN:,} of a page": 7,
         "clicks on items that their page did not show": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("later", "changed", "message"),
+    [
+        ("1,i5,i9,2,1,north,", ["model=shop"], "its query is 'i0' in one record and 'i5' in another"),
+        ("1,i0,i9,2,1,south,", ["model=shop"], "its model is 'north' in one record and 'south' in another"),
+        ("1,i0,i9,2,1,south,", ["user=shop"], "its user is 'north' in one record and 'south' in another"),
+    ],
+)
+def test_two_pages_of_one_name_are_refused_and_do_not_share_their_clicks(later, changed, message):
+    pages, bad, _ = joined("csv", f"{CSV}1,i0,i7,1,0,north,\n{later}\n", *changed)
+    assert [page.id for page in pages] == ["p-1"]
+    assert [message in error for _, error in bad] == [True], bad
+
+
+def test_a_user_whom_only_a_later_row_of_the_page_names_is_taken_over():
+    pages, _, _ = joined("csv", f"{CSV}p-2,i0,i7,1,0,,\np-2,i0,i9,2,1,north,\n", "user=shop")
+    assert [page.user for page in pages] == ["north", "north"]
 
 
 def test_a_page_on_which_everything_was_clicked_is_left_out_and_counted():

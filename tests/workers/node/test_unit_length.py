@@ -13,10 +13,12 @@ from omdml import DCA, LOMDML
 from omdml.errors import StoreError
 from omdml.metrics import CosineMetric
 from omdml.snapshot import metric_from_bytes, metric_to_bytes
+from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.cli import main
-from omdml.workers.node.following.making_views import bridged_view, embedded_view
+from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
 from omdml.workers.versions.inspection import changes, neighbours_kept, parts, weights
+from tests.support.catalogues.changing import change, raw_item
 from tests.support.shops import Shop
 
 
@@ -51,6 +53,16 @@ def test_a_gallery_answers_with_the_nearest_by_learned_cosine(shop):
         names, distances = shop.expected(snapshot.version, "i3", 7)
         assert [item.id for item in answer.items] == names
         np.testing.assert_allclose([item.distance for item in answer.items], distances, atol=1e-5)
+
+
+def test_a_query_of_items_is_the_same_before_and_after_a_new_one_is_embedded(shop):
+    (snapshot,) = snapshots(shop, (200,))
+    view = view_of(shop, snapshot)
+    change(shop.catalogue, Change(id="new", features=raw_item(np.random.default_rng(5))))
+    ids = ["new", "i3", "i40"]
+    before, after = (made.search(made.items(ids), 7) for made in (view, grown_view(view, shop.catalogue)))
+    assert [item.id for item in before.items] == [item.id for item in after.items]
+    np.testing.assert_allclose(*([item.distance for item in answer.items] for answer in (before, after)), atol=1e-5)
 
 
 def test_a_gallery_is_kept_until_the_metric_is_another(shop):

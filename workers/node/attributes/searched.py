@@ -39,6 +39,12 @@ class SearchAttributes:
             )
         layers = self._of(view)
         among = layers.mask(asked, view.catalogue, view.count)
+        if len(outdated := view.outdated):
+            # What is known of attributes is as new as the catalogue, which finds only the newest row of an item.
+            names = [view.catalogue.ids[row] for row in outdated.tolist()]
+            known = Attributes.of_items(zip(names, layers.of(names, layers.columns), strict=True))
+            among = among.copy()
+            among[outdated] = known.own_mask(asked, layers.columns) & (view.catalogue.rows(names) >= 0)
         return query._replace(among=among, pushed=pushed_down(asked, layers.columns) if view.two_stage else None)
 
     def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:

@@ -18,6 +18,8 @@ from omdml.streams.disk import put
 
 # Searches whose teams are remembered, the newest; clicks on older ones count for nothing.
 REMEMBERED = 10_000
+# Items of all these searches together, about 100 MB: one search may ask for ten thousand.
+REMEMBERED_ITEMS = 4_000_000
 # Most bytes of a file of counts.
 COUNTS_BYTES = 1 << 16
 # Seconds between two writes of the counts.
@@ -73,6 +75,7 @@ class ExperimentTally:
         self._path = path
         self._changing = threading.Lock()
         self._searches: OrderedDict[str, ShownSearch] = OrderedDict()
+        self._items = 0
         self.counts: Counts = (path and _read(path)) or Counts(since=time.time())
         self._written_at = 0.0
 
@@ -89,10 +92,13 @@ class ExperimentTally:
                 known = ShownSearch({})
                 self.counts.searches += 1
             self._searches[search] = known
+            self._items -= len(known.teams)
             for item, team in drafted:
                 known.teams.setdefault(item, team)
-            if len(self._searches) > REMEMBERED:
-                self._searches.popitem(last=False)
+            self._items += len(known.teams)
+            while len(self._searches) > REMEMBERED or self._items > REMEMBERED_ITEMS:
+                _, oldest = self._searches.popitem(last=False)
+                self._items -= len(oldest.teams)
 
     def clicked(self, search: str, items: Sequence[str]) -> int | None:
         """Count clicks on items of an answer, each item once; how many were news. None for an unknown search."""

@@ -149,3 +149,24 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
             for hit in hits:
                 values = {name: known[hit.id][name] for name in ("price", "size", "brand") if name in known[hit.id]}
                 assert hit.attributes == values
+
+
+def test_an_item_put_again_is_filtered_rightly_before_searches_find_its_new_row(shop):
+    change(shop.catalogue, *(Change(id=f"i{n}", attributes={"sold": n % 2 == 0}) for n in range(ITEMS)))
+    again, gone = ("new", "newer"), "newest"
+    with shop.serving() as node:
+        assert "i1" in filtered(node, node.view(), {"sold": False})
+        change(shop.catalogue, *(Change(id=i, features=VECTORS, attributes={"sold": True}) for i in (*again, gone)))
+        node._live.take_in_all()
+        view = node.view()
+        before = filtered(node, view, {"not": {"sold": True}})
+        change(shop.catalogue, *(Change(id=item, features=VECTORS, attributes={"sold": True}) for item in again))
+        assert filtered(node, view, {"not": {"sold": True}}) == before
+        change(shop.catalogue, Change(id=gone, delete=True))
+        change(shop.catalogue, Change(id=again[0], attributes={"sold": False}))
+        assert filtered(node, view, {"not": {"sold": True}}) == before | {again[0]}
+
+
+def filtered(node, view, asked):
+    """Ids of all items that match a filter in this view, but the query."""
+    return {hit.id for hit in view.search(node.attributes.filtered(view, view.items(["i0"]), asked), 500).items}

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.retrieval.interleaving import team_draft
+from omdml.retrieval.interleaving import Drafted, team_draft
 from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments import tally
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.experiments.tally import ExperimentTally
 from tests.support.shops import Shop, client_of, listening, refused
@@ -119,6 +120,18 @@ def test_clicks_need_a_token_if_there_is_one(shop):
     with trying(shop, token="0123456789abcdef-clicks") as client:
         answer = search(client)[1]
         refused(client.post("/clicks", json={"search": answer["search"], "ids": ["i1"]}), 401, "unauthorized")
+
+
+def test_searches_for_many_items_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(tally, "REMEMBERED_ITEMS", 10)
+    counted = ExperimentTally()
+    for number in range(3):
+        # The page of the last search is loaded again.
+        for _ in range(2):
+            counted.shown(f"metric:{number}", [Drafted(f"i{item}", item % 2) for item in range(4)])
+    assert counted.clicked("metric:0", ["i1"]) is None
+    assert [counted.clicked(f"metric:{number}", ["i1", "i2"]) for number in (1, 2)] == [2, 2]
+    assert counted.counts.searches == 3
 
 
 def test_counts_outlive_the_node_if_they_have_a_file(tmp_path, shop):

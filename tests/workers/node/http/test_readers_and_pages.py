@@ -6,8 +6,10 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import Access, AccessError, NamedToken, check_pages
+from tests.support.nodes import serves
 from tests.support.shops import Shop, client_of, listening, refused
-from tests.support.worlds import events
+from tests.support.waiting import until
+from tests.support.worlds import events, triplets
 
 READER = NamedToken(token="reader-0123456789abcdef", role="read")
 TOKEN = "0123456789abcdef-known"
@@ -73,6 +75,24 @@ def test_a_browser_reads_by_a_cookie_that_cannot_write_nor_give_the_token(privat
     private.cookies.clear()
     for cookie in (f"{name}={value[:-1]}", f"{name}=", f"other={value}", "a;;;=b", f"{name}={TOKEN}"):
         refused(private.get("/models", headers={"cookie": cookie}), 401, "unauthorized")
+
+
+def test_cookies_of_other_programs_on_the_host_do_not_hide_the_one_of_a_node(private):
+    given = private.post("/session", headers=bearer(TOKEN))
+    own = given.headers["set-cookie"].partition(";")[0]
+    private.cookies.clear()
+    for other in (
+        'prefs={"theme":1}',
+        "list[0]=1",
+        "me@host=1",
+        "flag",
+        "=1",
+        'a="',
+        "name=Zo\u00eb Smith".encode("latin-1"),
+    ):
+        brought = other if isinstance(other, bytes) else other.encode()
+        for cookies in (brought + b"; " + own.encode(), own.encode() + b";" + brought):
+            assert private.get("/models", headers={"cookie": cookies}).status_code == 200, cookies
 
 
 def test_a_node_without_tokens_needs_no_session(shop):
@@ -190,6 +210,24 @@ def test_an_answer_that_a_client_has_is_not_sent_again_until_something_moves(sho
         moved = client.get("/search?id=i1", headers=tag)
         assert moved.status_code == 200
         assert moved.headers["etag"] != first.headers["etag"]
+
+
+def test_an_answer_from_before_a_model_was_deleted_is_not_taken_for_a_later_one(shop):
+    with shop.serving(patience_s=60.0) as node, listening(node) as server, client_of(server) as client:
+        answers = []
+        for seed in (1, 2):
+            shop.learner.learn_many(triplets(20, seed=seed), shop.catalogue.features)
+            shop.publish()
+            until(serves(node, 20))
+            answers.append(client.get("/search?id=i1"))
+            shop.store.delete("shop")
+            until(lambda: node.loaded("shop") is None)
+            shop.begin_again()
+            shop.publish()
+        first, second = (answer.json() for answer in answers)
+        assert (first["version"], first["serial"]) == (second["version"], second["serial"])
+        assert first["items"] != second["items"]
+        assert answers[0].headers["etag"] != answers[1].headers["etag"]
 
 
 def test_long_answers_are_packed_for_who_can_unpack_them(shop):

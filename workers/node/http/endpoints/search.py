@@ -23,6 +23,9 @@ from omdml.workers.node.searching.answers import Answers, Paging, single
 from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 
+# Of the digest of a version, enough to tell it from another one.
+DIGITS = 16
+
 
 class SearchEndpoints:
     """The endpoints that search in one node."""
@@ -82,7 +85,9 @@ class SearchEndpoints:
         # Another state of the index may propose other candidates.
         candidates = view.two_stage.index.tag if view.two_stage else 0
         parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving, candidates)
-        return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{view.catalogue.generation}"'
+        # A model that was deleted counts serials and versions from the beginning again, and may have another learner.
+        learned = f"{view.snapshot.learner}-{view.pointer.digest[:DIGITS]}"
+        return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{learned}-{view.catalogue.generation}"'
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
         """What the view is asked; raises SearchError, which says which of several queries it is about."""
