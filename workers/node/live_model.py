@@ -252,8 +252,9 @@ class View:
         rows = np.unique(self._rows(ids))
         if rows[-1] < self.count:
             return Query(rows)
-        # Some were put since the gallery was embedded.
-        return Query(rows[:0], Query(rows).table(self.catalogue.features), named=tuple(ids))
+        # Some were put since the gallery was embedded. The mean is that of their embeddings, as it is for others.
+        table = {name: matrix[rows] for name, matrix in self.catalogue.features.items()}
+        return Query(rows[:0], table, named=tuple(ids))
 
     def items_and_vectors(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for the mean of these items and of one item's raw vectors; raises SearchError."""

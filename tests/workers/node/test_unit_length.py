@@ -13,10 +13,12 @@ from omdml import DCA, LOMDML
 from omdml.errors import StoreError
 from omdml.metrics import CosineMetric
 from omdml.snapshot import metric_from_bytes, metric_to_bytes
+from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.cli import main
 from omdml.workers.node.following.making_views import bridged_view, embedded_view
 from omdml.workers.versions.inspection import changes, neighbours_kept, parts, weights
+from tests.support.catalogues.changing import change, plain_catalogue, raw_item
 from tests.support.shops import Shop
 
 
@@ -51,6 +53,21 @@ def test_a_gallery_answers_with_the_nearest_by_learned_cosine(shop):
         names, distances = shop.expected(snapshot.version, "i3", 7)
         assert [item.id for item in answer.items] == names
         np.testing.assert_allclose([item.distance for item in answer.items], distances, atol=1e-5)
+
+
+def test_an_item_put_after_the_gallery_takes_part_in_the_mean_of_embeddings(tmp_path):
+    shop = Shop(tmp_path, items=plain_catalogue)
+    shop.learner = DCA(dims=dict(shop.catalogue.dims))
+    shop.learner.start(shop.catalogue.features)
+    (snapshot,) = snapshots(shop, (200,))
+    before = view_of(shop, snapshot)
+    change(shop.catalogue, Change(id="new", features=raw_item(np.random.default_rng(3))))
+    now = view_of(shop, snapshot)
+    assert before.count < now.count
+    asked = ["i3", "new", "i40"]
+    answers = [view.search(view.items(asked), 7).items for view in (before, now)]
+    found, expected = ({item.id: item.distance for item in answer} for answer in answers)
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_gallery_is_kept_until_the_metric_is_another(shop):
