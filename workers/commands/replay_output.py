@@ -125,7 +125,18 @@ def published(
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
     left_out = f"{amount(model.passed_over, 'event')}, which the log still holds"
-    return f"{summary}. Left out: {left_out}; sha256 of what was learned: {digest}"
+    told = f"{summary}. Left out: {left_out}; sha256 of what was learned: {digest}"
+    return ". ".join(filter(None, (told, copies_told(configuration, model.name, store))))
+
+
+def copies_told(configuration: Configuration, name: str, store: Store) -> str:
+    """Which models may hold what was left out all the same, because they began with this one as parent; else empty."""
+    covered = ((child, configuration.match(child)) for child in store.models())
+    children = [child for child, section in covered if section and section[1].parent == name]
+    if not children:
+        return ""
+    which = f"{amount(len(children), 'model')} with it as parent (such as {children[0]}) may keep"
+    return f"{which} what it served before: deploy/RUNBOOK.md says under 'Erasing a person' how to let them begin again"
 
 
 def replay_parts(configuration: Configuration, name: str, spec: Spec, options: ReplayOptions, console: Console) -> None:

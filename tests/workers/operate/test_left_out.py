@@ -178,6 +178,26 @@ def test_a_version_that_the_log_does_not_lead_to_changes_nothing(tmp_path):
     assert shop.store.load("shop")[1].version == before.version
 
 
+def test_children_that_keep_a_copy_of_what_forgets_are_named(tmp_path):
+    own = {"coordinates": "features", "rank": 4}
+    models = {"shop": own, "user-*": {**own, "parent": "shop"}}
+    shop = LoggedShop(tmp_path, models)
+    shop.tell(*clicks(30))
+    shop.worked()
+    assert "as parent" not in omdml(shop, "forget", "shop", "--user", "ben").output
+    shop.tell(*events(2, model="user-7"), key="user-7")
+    shop.worked()
+    copied, _ = Learner.from_bytes(shop.store.peek("user-7").state).parent
+    said = " ".join(omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").output.split())
+    assert "1 model with it as parent (such as user-7) may keep what it served before" in said
+    assert CliRunner().invoke(main, ["models", "delete", "user-7", "--yes", "-c", str(shop.file)]).exit_code == 0
+    words = "replay", "--model", "user-7", "--publish", "-c", str(shop.file)
+    assert CliRunner().invoke(main, words).exit_code == 0
+    renewed, version = Learner.from_bytes(shop.store.peek("user-7").state).parent
+    assert version == shop.store.peek("shop").version == 10
+    assert any(not np.array_equal(copied.experts[key], rows) for key, rows in renewed.experts.items())
+
+
 def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(30))

@@ -39,8 +39,9 @@ def order_right(hold_out: HoldOutState, metric: Metric, features: Mapping[str, N
 
 
 def plain_metric(start: Metric, catalogue: Catalogue) -> Metric:
-    """What an installation would search by without omdml: Euclidean distance over all scaled numbers of an item.
+    """The plain distance: Euclidean over the coordinates that the model learns on, mapped ones or features.
 
+    Modalities are scaled such that each adds as much as any other to the mean squared distance of random items.
     Sets of items have no such distance, so for a metric of sets it is the one that its learner starts with.
     """
     if isinstance(start, SetMetric):
