@@ -224,6 +224,10 @@ class Client:
         is taken: ``answer["errors"]`` of the error lists the first bad ones.
         """
         for event in events:
+            if isinstance(event, list | tuple):
+                raise ParameterError(
+                    f"an event is a {type(event).__name__}: pass its events one by one: feedback(*events)"
+                )
             if not isinstance(event, Feedback):
                 raise ParameterError(
                     f"an event is {event!r:.80}, expected an object of omdml.client, such as Triplet(model=..., "

@@ -90,11 +90,11 @@ def metarank(record: ClickRecord, fields: Fields, actions: Collection[str]) -> E
 
 
 def _shown(record: ClickRecord, fields: Fields, items: list[str]) -> Shown:
+    # These come first, so that a field that a record has is not called missing because another one is.
+    model, user = fields.optional(record, "model"), fields.optional(record, "user")
     time = seconds(fields.value(record, "at"), fields.path("at"))
     page, query = fields.text(record, "page"), fields.text(record, "query")
-    return Shown(
-        page, query, items, model=fields.optional(record, "model"), at=time, user=fields.optional(record, "user")
-    )
+    return Shown(page, query, items, model=model, at=time, user=user)
 
 
 def _list(record: ClickRecord, fields: Fields) -> list[object]:

@@ -15,6 +15,7 @@ from omdml.workers.configuration.config import Configuration, LinksConfig
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
 from omdml.workers.operate.letters import (
+    UsersRoom,
     chosen,
     fate,
     learnable,
@@ -124,8 +125,8 @@ def explain(configuration: Configuration, wanted: str) -> LetterInFull:
     """One letter in full; raises FeedbackError if there is none at that position."""
     book = read_letters(configuration.log)
     letter = book.letters[position_named(book, wanted)]
-    store = open_stores(configuration)
-    event, why = learnable(letter, open_specs(configuration), passed_letters([letter], store))
+    specs, store = open_specs(configuration), open_stores(configuration)
+    event, why = learnable(letter, specs, passed_letters([letter], store), UsersRoom(specs, store))
     became = fate(letter, book, store)
     return LetterInFull(
         **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},

@@ -83,7 +83,7 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     """Show all that is known about one letter. It says what became of its event, and whether it would be learned
     now.
     """
-    from omdml.workers.operate.letters import fate, learnable, passed_letters, position_named
+    from omdml.workers.operate.letters import UsersRoom, fate, learnable, passed_letters, position_named
     from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
@@ -91,8 +91,8 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     book = read_letters(configuration.log)
     place = position_named(book, wanted)
     letter = book.letters[place]
-    store = open_stores(configuration)
-    verdict = learnable(letter, open_specs(configuration), passed_letters([letter], store))
+    specs, store = open_specs(configuration), open_stores(configuration)
+    verdict = learnable(letter, specs, passed_letters([letter], store), UsersRoom(specs, store))
     # A dismissed letter is sent only if its position is named, so the position is always named here.
     now = f"would be learned: omdml letters resend {wanted}"
     if not verdict.event:

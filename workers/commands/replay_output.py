@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +105,14 @@ def readable(store: Store, name: str) -> Checkpoint | None:
         return None
 
 
+def newest_of(store: Store, name: str, version: int | None) -> float | None:
+    """The time of the newest event that a version has learned; None if the store does not keep the version."""
+    with suppress(CorruptError):
+        if version is not None and (kept := store.load(name, version)):
+            return kept[1].event_time
+    return None
+
+
 def published(
     configuration: Configuration,
     model: ReplayedModel,
@@ -115,6 +123,8 @@ def published(
     """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
+        then = newest_of(store, model.name, options.left_out.version)
+        options.left_out.check_no_later(model.event_time, then, model.name)
         options.left_out.check_found(model.passed_over, model.name)
         published_replay.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:

@@ -14,7 +14,7 @@ from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
 from omdml.streams.protocols.log import Sink
 from omdml.workers.configuration.model_names import check_name
-from omdml.workers.configuration.specs import Specs
+from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared, learned_of_page
@@ -63,13 +63,18 @@ def check(event: AnyFeedback, specs: Specs) -> None:
     spec = specs.find(event.model)
     if spec is None:
         raise unknown_model(event.model, specs.configuration.models)
-    width, table = spec.learner.width, InlineTable(spec.catalogue)
-    ids = conversion(spec.learner.accepts)(event)
-    if isinstance(event, Page):
-        ids = list(compress(ids, learned_of_page(event, ids, spec.catalogue.rows(ids), width)))
-    compared(event, ids, width, table, spec.catalogue)
+    ids = learned_ids(event, spec)
+    compared(event, ids, spec.learner.width, InlineTable(spec.catalogue), spec.catalogue)
     if isinstance(event, Pair):
         task_numbers(event.task, spec.parameters.get("tasks") or [ONLY_TASK], 1)
+
+
+def learned_ids(event: AnyFeedback, spec: Spec) -> list[str]:
+    """The items of the comparisons that a worker would learn of an event; raises FeedbackError."""
+    ids = conversion(spec.learner.accepts)(event)
+    if isinstance(event, Page):
+        ids = list(compress(ids, learned_of_page(event, ids, spec.catalogue.rows(ids), spec.learner.width)))
+    return ids
 
 
 def send_events(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -75,11 +76,29 @@ class LeftOut(NamedTuple):
         if self.version is None or reached == self.version:
             return
         if reached < self.version:
-            reason = f"the log only leads to version {reached}: there was no such version, or the log lost events"
+            reason = (
+                f"the log only leads to version {reached}: there was no such version, the log lost events, or "
+                "items were deleted since"
+            )
         else:
             reason = f"no event of the log ends at this version, the next one leads to {reached}"
         raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed. Name another "
                          "version, or put a backup back (omdml restore)")  # fmt: skip
+
+    def check_no_later(self, newest: float | None, then: float | None, name: str) -> None:
+        """Raise StoreError if the newest event that was learned came after ``then``, the time of the version's newest.
+
+        The version is counted again. If fewer comparisons of the earlier events are learned than at that time, because
+        items were deleted or users are left out, the count reaches on into events that were to be left out.
+        """
+        if newest is None or then is None or newest <= then:
+            return
+        since = datetime.fromtimestamp(math.floor(then) + 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        raise StoreError(
+            f"model {name!r}: version {self.version}: events that came after it would be learned too, because fewer "
+            "comparisons of the earlier ones can be learned now: items were deleted since, or users are left out. "
+            f"Nothing was changed. Name the time instead of the version: --since {since}"
+        )
 
 
 NOTHING = LeftOut()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import AnyFeedback, decode
@@ -19,8 +20,9 @@ from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.learned_stretches import Stretches
-from omdml.workers.events.validation import check
+from omdml.workers.events.validation import check, learned_ids
 from omdml.workers.model.progress import Progress
+from omdml.workers.model.user_shares import UserShares
 
 # Letters are sent again in portions of at most 500, which end after 4 MB of events.
 PORTION, PORTION_BYTES = 500, 4_000_000
@@ -33,6 +35,33 @@ class LetterVerdict(NamedTuple):
 
     event: AnyFeedback | None
     why: str = ""
+
+
+class UsersRoom:
+    """What users may still send to models that limit their share, by the models' newest checkpoints."""
+
+    def __init__(self, specs: Specs, store: Store) -> None:
+        self._specs, self._store = specs, store
+        self._shares: dict[str, UserShares] = {}
+
+    def take(self, event: AnyFeedback) -> None:
+        """Take an event, which then counts for those that follow; raises FeedbackError if its user has no room."""
+        spec = self._specs.of(event.model)
+        # It is not known yet which part of a model in parts would get the event.
+        if event.user is None or spec.max_share_a_user >= 1 or spec.parts:
+            return
+        if event.model not in self._shares:
+            self._shares[event.model] = self._stored(event.model, spec.max_share_a_user)
+        width = spec.learner.width
+        count = len(learned_ids(event, spec)) // width if width else 1
+        for error in self._shares[event.model].take([event.user], np.array([count])).values():
+            raise error
+
+    def _stored(self, model: str, share: float) -> UserShares:
+        with suppress(CorruptError):
+            if checkpoint := self._store.peek(model):
+                return UserShares(share, Progress.of(checkpoint).users)
+        return UserShares(share)
 
 
 def passed_letters(letters: Collection[Letter], store: Store) -> set[Position]:
@@ -60,8 +89,8 @@ def kept_as(letter: Letter) -> list[str]:
     return [letter.model, part_name(letter.model, letter.partition.number)]
 
 
-def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> LetterVerdict:
-    """Whether the event of a letter would be learned with today's models and items.
+def learnable(letter: Letter, specs: Specs, passed: Container[Position], room: UsersRoom) -> LetterVerdict:
+    """Whether the event of a letter would be learned with today's models and items, and takes ``room`` for it.
 
     A letter that is not ``passed`` is refused, because a worker may still read its event again and learn it.
     """
@@ -76,6 +105,7 @@ def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Lett
     try:
         event = decode(letter.payload, content_type(letter.headers))
         check(event, specs)
+        room.take(event)
     except FeedbackError as error:
         return LetterVerdict(None, str(error))
     return LetterVerdict(event)
@@ -132,10 +162,10 @@ def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender
     Open the sender before you read the letters: from then on nobody else can settle one of them.
     """
     letters = list(letters)
-    passed = passed_letters(letters, store)
+    passed, room = passed_letters(letters, store), UsersRoom(specs, store)
     learned, remaining = list[tuple[Letter, str]](), Counter[str]()
     for letter in letters:
-        event, why = learnable(letter, specs, passed)
+        event, why = learnable(letter, specs, passed, room)
         if event is None:
             remaining[why] += 1
         else:

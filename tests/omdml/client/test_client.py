@@ -235,5 +235,7 @@ def test_what_is_no_id_no_vector_and_no_event_is_refused_before_it_is_sent(clien
         client.search(17)
     with pytest.raises(ParameterError, match=r"features\['price'\] is 3, expected a list of numbers"):
         client.put_item("n1", {"price": 3})
+    with pytest.raises(ParameterError, match=r"an event is a list: .*feedback\(\*events\)"):
+        client.feedback([Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")])
     with pytest.raises(ParameterError, match=r"an event is \{'type': 'triplet'\}, expected an object of omdml.client"):
         client.feedback({"type": "triplet"})

@@ -117,6 +117,12 @@ def test_a_field_that_no_record_has_is_told(shop):
     assert "no record has" not in shop(METARANK, *options[:3], "user=user").output
 
 
+def test_a_field_that_there_is_is_not_called_missing_beside_another_one(shop):
+    told = shop(METARANK, "--format", "metarank", "--field", "query=item", "--field", "user=user").output
+    assert "--field query=item: no record has this field" in told
+    assert "--field user=user" not in told
+
+
 def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
     done = shop("page,query,item,clicked\n1,i0,i1,0\n1,i0,i2,1\n", names=("log.csv",))
     assert done.exit_code == 2

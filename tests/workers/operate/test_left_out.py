@@ -198,6 +198,32 @@ def test_children_that_keep_a_copy_of_what_forgets_are_named(tmp_path):
     assert any(not np.array_equal(copied.experts[key], rows) for key, rows in renewed.experts.items())
 
 
+def test_a_version_is_refused_if_its_count_reaches_later_events_today(tmp_path):
+    # Given a version of forty events, later ones, and an item of three of the forty that was deleted since
+    shop = LoggedShop(tmp_path)
+    items = str(tmp_path / "items")
+    extra = json.dumps({"id": "extra", "features": {name: [0.5] * dim for name, dim in shop.catalogue.dims.items()}})
+    assert CliRunner().invoke(main, ["catalogue", "put", items], input=extra).exit_code == 0
+    shop.catalogue.refresh()
+    first = clicks(40)
+    for n in (3, 9, 27):
+        first[n] = json.dumps(json.loads(first[n]) | {"irrelevant": "extra"}).encode()
+    shop.tell(*first)
+    assert shop.worked().version == 40
+    shop.tell(*(json.dumps(json.loads(event) | {"at": 1_700_000_100}).encode() for event in clicks(20, seed=2)))
+    before = shop.worked()
+    assert CliRunner().invoke(main, ["catalogue", "delete", items, "extra"]).exit_code == 0
+    # I expect that the command learns none of the later ones instead, and says when they began.
+    ran = omdml(shop, "learn-on", "shop", "--version", "40")
+    assert ran.exit_code == 1
+    assert "items were deleted since" in " ".join(ran.output.split())
+    assert shop.store.claim("shop").checkpoint.state == before.state
+    since = "".join(ran.output.split()).rpartition("--since")[2][:19]
+    assert since == "2023-11-14T22:14:00"
+    ran = omdml(shop, "learn-on", "shop", "--since", since)
+    assert "Left out: 20 events" in " ".join(ran.output.split())
+
+
 def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(30))

@@ -6,18 +6,29 @@ import msgspec
 import pytest
 
 from omdml.errors import FeedbackError, SourceError
-from omdml.feedback import Triplet, encode
+from omdml.feedback import Triplet, decode, encode
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Book, Letter
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import headers_again
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed_letters, portions
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.model.user_shares import WINDOW
+from omdml.workers.operate.letters import (
+    PORTION,
+    PORTION_BYTES,
+    UsersRoom,
+    fate,
+    learnable,
+    passed_letters,
+    portions,
+    resend,
+)
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
 from omdml.workers.wiring.feedback_log import open_bystander
-from tests.support.worlds import World, events, letters, run_until_idle
+from tests.support.worlds import World, configuration, events, letters, run_until_idle
 
 
 def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):
@@ -51,7 +62,8 @@ def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):
     large = Record(Partition("clicks-id", 1), 7, b"x" * 2_000_000)
     letter = Letter.of(large, FeedbackError("too large", reason="oversize"))
     # I expect that nobody is told to wait for a worker.
-    why = learnable(letter, world.worker().services.specs, passed_letters([letter], world.store)).why
+    specs = world.worker().services.specs
+    why = learnable(letter, specs, passed_letters([letter], world.store), UsersRoom(specs, world.store)).why
     assert "send the event itself again" in why
 
 
@@ -70,13 +82,14 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     # While its partition's mark is not behind it, I expect it to be left alone, and to be sent from then on.
     worker = world.worker()
     specs = worker.services.specs
-    assert "try again" in learnable(letter, specs, passed_letters([letter], world.store)).why
+    room = UsersRoom(specs, world.store)
+    assert "try again" in learnable(letter, specs, passed_letters([letter], world.store), room).why
     run_until_idle(worker)
-    assert learnable(letter, specs, passed_letters([letter], world.store)).event is not None
+    assert learnable(letter, specs, passed_letters([letter], world.store), room).event is not None
     # Nor has it to wait for another model that holds the mark, once its own has saved.
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
-    assert learnable(named, specs, passed_letters([named], world.store)).event is not None
+    assert learnable(named, specs, passed_letters([named], world.store), room).event is not None
 
 
 def test_an_event_that_was_learned_after_its_letter_is_told_as_learned(tmp_path):
@@ -123,8 +136,32 @@ def test_a_letter_with_an_endless_name_of_a_model_keeps_no_other_waiting(tmp_pat
     assert len(named.model or "") == 300
     # Both are told as passed, and the store is not asked for the name.
     assert passed_letters(book.letters.values(), world.store) == set(book.letters)
-    assert "at most 200" in learnable(named, worker.services.specs, {named.position}).why
+    specs = worker.services.specs
+    assert "at most 200" in learnable(named, specs, {named.position}, UsersRoom(specs, world.store)).why
     assert fate(named, book, world.store) == fate(other, book, world.store) == ""
+
+
+def limited(share):
+    """A model that takes this many comparisons of one user."""
+    return {"shop": {"learner": "lomdml", "rank": 2, "max_share_a_user": share / WINDOW}}
+
+
+def test_events_whose_user_still_has_no_room_are_not_sent_again(tmp_path):
+    # Given letters about the third event of each of two users, of whom a model takes two
+    world = World(tmp_path, models=limited(2))
+    for user in ("anna", "ben"):
+        world.send(*(encode(msgspec.structs.replace(decode(event), user=user)) for event in events(3)))
+    worker = world.worker()
+    run_until_idle(worker)
+    refused = list(letters(world))
+    assert [letter.reason for letter in refused] == ["user_share"] * 2
+    # As long as nobody sends more, I expect that none of them is sent.
+    sent, left = resend(refused, worker.services.specs, world.store, None)
+    assert (sent, left.total()) == (0, 2)
+    assert all("its user would have more than 2" in why for why in left)
+    # If a third event is allowed, both are sent, but no fourth one.
+    raised = Specs(configuration(tmp_path / "items", limited(3)), {"items": world.catalogue})
+    assert resend([*refused, *refused], raised, world.store, None).sent == 2
 
 
 def test_letters_are_sent_again_in_portions_of_so_many_or_so_many_bytes():

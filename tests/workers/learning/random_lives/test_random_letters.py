@@ -13,7 +13,7 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.letters import Resent, read_book
 from omdml.streams.resent_events import headers_again
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.operate.letters import learnable, passed_letters
+from omdml.workers.operate.letters import UsersRoom, learnable, passed_letters
 from tests.support.deep import deep_after
 from tests.support.learning.audits import audited
 from tests.support.records import read_checkpoint
@@ -62,9 +62,9 @@ class LifeWithLetters(Life):
         """What ``omdml letters resend`` does; answers how many letters are left."""
         book, specs = self.book(), Specs(self.world.configuration, {"items": self.world.catalogue})
         unsent = [letter for position, letter in book.letters.items() if position not in book.resent]
-        standing = passed_letters(unsent, self.world.store)
+        standing, room = passed_letters(unsent, self.world.store), UsersRoom(specs, self.world.store)
         for letter in unsent:
-            if learnable(letter, specs, standing).event is not None:
+            if learnable(letter, specs, standing, room).event is not None:
                 self.world.log.send(letter.payload, letter.model, headers_again(letter, self.world.store.secret()))
                 self.world.graves.send(Resent(letter.position).encode(), letter.model)
         return len(unsent)
