@@ -27,7 +27,7 @@ def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, 
     second.close()
 
 
-def test_letters_of_a_topic_that_was_deleted_are_not_sent_and_the_error_names_it(kafka, new_topic):
+def test_letters_of_a_deleted_topic_are_not_sent_and_the_error_names_it(kafka, new_topic):
     log = KafkaLog(servers=kafka.servers, topic=new_topic())
     open_letters(log).close()
     letter = Letter(reason="unknown_item", error="", partition=Partition("t", 0), offset=1, payload=b"{}")
