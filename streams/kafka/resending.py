@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.kafka.topic import administering, require_there
 from omdml.streams.letters import Dismissed, Letter, Resent
 from omdml.streams.resent_events import headers_again
 
@@ -28,6 +29,9 @@ class KafkaSender:
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """All of these events and marks, or none."""
+        # Otherwise the producer would wait for the topic, and then say that it got no answer.
+        with administering(self._transactions.options, f"looking for topic {self._topic!r}") as admin:
+            require_there(admin, self._transactions.options, self._topic)
         with self._transactions as transaction:
             for letter, key in letters:
                 place = letter.partition.number if key in self._in_parts else None

@@ -112,19 +112,26 @@ def message_limit(options: KafkaOptions, name: str) -> int:
 
 def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     """The topic, fit to hold feedback; raises SourceError if it is missing, SourceRefused if it is compacted."""
+    topic = require_there(admin, options, name)
+    with translated(options, f"describing topic {name!r}"):
+        refusal = compaction(admin, options, name)
+    if refusal:
+        raise SourceRefused(refusal)
+    return topic
+
+
+def require_there(admin: Any, options: KafkaOptions, name: str) -> Topic:
+    """The topic; raises SourceError if it is missing. A user that may write to it may ask this."""
     with translated(options, f"describing topic {name!r}"):
         until = time.monotonic() + HEARD_WITHIN_S
         while (topic := describe(admin, name)) is None and time.monotonic() < until:
             time.sleep(ASK_EVERY_S)
-        refusal = compaction(admin, options, name) if topic else ""
     if topic is None:
         raise SourceError(
             f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create --topic {name}, "
             f"or kafka-topics.sh --create --if-not-exists --topic {name} --partitions N --config cleanup.policy=delete "
             f"--bootstrap-server {options.servers}"
         )
-    if refusal:
-        raise SourceRefused(refusal)
     return topic
 
 

@@ -117,12 +117,17 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
             f"{tally.since} of partition {home.number}. Learning the log again would bring back what came before that. "
             "Nothing was changed. To do it anyway, pass --accept-gap"
         )
-    begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))
+    extent = next((extent for extent in extents if extent.partition == home), None)
+    begin, end = (extent.begin, extent.end) if extent else (0, 0)
     if begin > tally.since or end < checkpoint.next:
+        learned = f"the offsets {tally.since} to {checkpoint.next - 1} of partition {home.number}"
+        holds = f"the log only holds {begin} to {end - 1}" if begin < end else "the log holds nothing there"
+        if extent is None:
+            learned = f"{learned} of log {home.topic_id}"
+            holds = "the configured log is another one, or was made again"
         raise StoreError(
-            f"model {name!r} learned the offsets {tally.since} to {checkpoint.next - 1} of partition {home.number}, "
-            f"but the log only holds {begin} to {end - 1}: the rest would be lost. Nothing was changed. To learn only "
-            "what the log holds, pass --accept-gap"
+            f"model {name!r} learned {learned}, but {holds}: the rest would be lost. Nothing was changed. To learn "
+            "only what the log holds, pass --accept-gap"
         )
 
 

@@ -41,6 +41,12 @@ def require(store: Store, name: str) -> None:
         raise StoreError(f"model {name!r}: {store} has no model of this name{suggestion(name, store.models())}")
 
 
+def finish_deletion(store: Store, name: str) -> None:
+    """Delete what an interrupted deletion of a model has left: its name is gone first, and its files after that."""
+    if name and can_be_kept(name) and name not in store.models():
+        store.delete(name)
+
+
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     """Begin a model again from its start; it goes on with the next event. Returns the offset of that event.
 

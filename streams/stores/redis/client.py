@@ -192,3 +192,21 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
             advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
         raised = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
         raise raised(f"store {where}: {message}: {advice}") from error
+
+
+@contextmanager
+def changing(where: str, model: str, afterwards: str) -> Iterator[None]:
+    """As `reaching`, for a change that is not the same twice.
+
+    If the answer is lost, nobody knows whether the server made the change. The error then says so, and ends with what
+    to look at ``afterwards``.
+    """
+    try:
+        with reaching(where, model):
+            yield
+    except StoreRefused:
+        raise
+    except StoreError as error:
+        if not isinstance(error.__cause__, exceptions.ConnectionError | exceptions.TimeoutError):
+            raise
+        raise StoreError(f"{error}. The change may have been made all the same: {afterwards}") from error

@@ -41,7 +41,7 @@ from omdml.streams.stores.checkpoints import Saved, none_left, none_valid, read_
 from omdml.streams.stores.journal import PUBLICATIONS, JournalEntry, destination, kind_of_move, superfluous
 from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
-from omdml.streams.stores.redis.client import reaching
+from omdml.streams.stores.redis.client import changing, reaching
 from omdml.streams.stores.redis.database import run
 from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_names, read_pointer, read_position, replaced
 from omdml.streams.stores.redis.marks import RedisMarks
@@ -319,10 +319,12 @@ class RedisStore(RedisMarks):
                 what = kind_of_move(live, target.version, pin)
                 # The last attempt accepts whatever the history has become.
                 seen = journal[-1][0] if attempt + 1 < ATTEMPTS else b""
-                moved = self._move(
-                    [keys.current, keys.history, keys.snapshot(*target.snapshot)],
-                    [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],
-                )
+                # Who tries again after a rollback that was made would go one version further back.
+                with changing(self._where, model, f"look at omdml history {model} before you try again"):
+                    moved = self._move(
+                        [keys.current, keys.history, keys.snapshot(*target.snapshot)],
+                        [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],
+                    )
                 if moved is not None:
                     break
             if not moved:

@@ -27,6 +27,18 @@ def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, 
     second.close()
 
 
+def test_letters_of_a_deleted_topic_are_not_sent_and_the_error_names_it(kafka, new_topic):
+    log = KafkaLog(servers=kafka.servers, topic=new_topic())
+    open_letters(log).close()
+    letter = Letter(reason="unknown_item", error="", partition=Partition("t", 0), offset=1, payload=b"{}")
+    kafka.delete_topic(log.topic)
+    with (
+        closing(open_sender(log)) as sender,
+        pytest.raises(SourceError, match=f"has no topic '{log.topic}'. Create it"),
+    ):
+        sender.send([(letter, "shop")], b"secret")
+
+
 def test_before_the_first_worker_made_their_topic_there_are_no_letters(kafka, new_topic):
     log = KafkaLog(servers=kafka.servers, topic=new_topic())
     assert open_letters_to_read(log) is None

@@ -54,6 +54,23 @@ def test_a_server_that_does_not_answer_is_not_waited_for(any_redis: RedisServer)
         store.current("shop")
 
 
+def test_a_rollback_whose_answer_is_lost_is_said_to_be_perhaps_made(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in (1, 2, 3):
+        published(store, version)
+    move = store._move
+
+    def move_and_hang_up(*words: Any) -> None:
+        move(*words)
+        raise redis.ConnectionError("Connection closed by server.")
+
+    monkeypatch.setattr(store, "_move", move_and_hang_up)
+    with pytest.raises(StoreError, match="may have been made all the same: look at omdml history shop before"):
+        rollback(store, "shop", kind=None)
+    assert live(store).version == 2
+
+
 def test_a_wrong_password_is_reported_without_it(redis_url: str, settings: Callable[[str, str], None]) -> None:
     settings("requirepass", "right")
     with pytest.raises(StoreError, match="password") as caught:

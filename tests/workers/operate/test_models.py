@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from click.testing import CliRunner
 
 from omdml.errors import ConfigurationError, StoreError
 from omdml.streams.placement import Placement, PlacementChanged
+from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models
+from tests.support.files.replays import LoggedShop
 from tests.support.worlds import World, events, run_until_idle
 
 
@@ -44,6 +49,22 @@ def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
     assert live(world) == 0
     send(world, 10, seed=3)
     assert (world.store.peek("shop").version, live(world)) == (10, 10)
+
+
+def test_what_an_interrupted_deletion_left_goes_if_the_command_is_run_again(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    shop = LoggedShop(tmp_path)
+    shop.tell(*events(30))
+    shop.worked()
+    command, folder = ["models", "delete", "shop", "--yes", "-c", str(shop.file)], tmp_path / "state" / "models"
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupted)
+        CliRunner().invoke(main, command)
+    assert list(folder.rglob("*.safetensors"))
+    assert "has no model of this name" in " ".join(CliRunner().invoke(main, command).output.split())
+    assert list(folder.iterdir()) == []
 
 
 def test_a_pinned_model_that_is_reset_goes_live_again_once_it_is_unpinned(world):

@@ -113,6 +113,7 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     store = open_stores(configuration)
+    models.finish_deletion(store, model)
     models.require(store, model)
     parts.require_whole(model, "delete")
     confirm(f"Delete model {model} from {store}?", yes)
