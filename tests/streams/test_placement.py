@@ -11,6 +11,7 @@ from omdml.streams.placement import Placement, PlacementStep
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.topic_extents import Member
+from omdml.workers.learning.log_placement import added_partitions
 from omdml.workers.operate import topics
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import (
@@ -144,6 +145,12 @@ def test_added_partitions_are_left_unread_and_said_until_a_rehome(tmp_path):
     assert letters(world) == []
     homes = world.store.positions(names)
     assert {name: homes[name].home for name in names} == {name: world.log.home(name) for name in names}
+
+
+@pytest.mark.parametrize(("partitions", "command"), [(8, "omdml topics rehome"), (6, "omdml topics status")])
+def test_a_worker_does_not_name_a_rehome_that_would_be_refused(partitions, command):
+    assert command in added_partitions(4, partitions - 4)
+    assert ("rehome" in added_partitions(4, partitions - 4)) == (partitions == 8)
 
 
 def test_events_that_come_by_the_old_partition_after_a_rehome_are_letters(tmp_path):

@@ -62,7 +62,8 @@ def show(audited: Audit, report: Report) -> None:
         rows.append((f"all {len(models):,} models", *map(sum, zip(*map(numbers, models), strict=True))))
     strays = audited.strays.values()
     letters, missing = sum(stray.letters for stray in strays), sum(stray.missing for stray in strays)
-    rows.append(("of no model there", letters + missing, 0, 0, 0, letters, 0, missing))
+    behind = sum(stray.behind for stray in strays)
+    rows.append(("of no model there", letters + behind + missing, 0, 0, 0, letters, behind, missing))
     print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
     for name, text in report.wrong.items():
         say(f"{name}: {text}" if name else text)

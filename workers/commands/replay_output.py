@@ -127,10 +127,13 @@ def published(
         options.left_out.check_no_later(model.event_time, then, model.name)
         options.left_out.check_found(model.passed_over, model.name)
         published_replay.check_whole(model, store)
+    before = store.current(model.name)
     with closing(open_letters(configuration.log)) as letters:
         published_replay.publish(model, store, letters, process.platform(), options.replace, since)
-    summary = f"{model.name}: version {model.learner.version:,} is live. If they are stopped, start the workers: they "
-    summary += f"go on from offset {model.next}"
+    # If the log no longer holds everything, the model has learned less than before, which nothing else would show.
+    was = f" (before: version {before.version:,})" if before and before.version else ""
+    summary = f"{model.name}: version {model.learner.version:,} is live{was}. If they are stopped, start the workers: "
+    summary += f"they go on from offset {model.next}"
     if options.left_out == NOTHING:
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()

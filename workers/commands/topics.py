@@ -97,7 +97,8 @@ def status(configuration: config.Configuration) -> None:
          worker or "-", wrong or "nothing")
         for line in lines for extent, mark, models, worker, wrong in (line,)
     ])  # fmt: skip
-    other = other_group(open_stores(configuration), lines[0].extent.partition.topic_id, configuration.log.group)
+    topic_id, learning = lines[0].extent.partition.topic_id, any(line.worker for line in lines)
+    other = other_group(open_stores(configuration), topic_id, configuration.log.group, learning)
     if other:
         say(other)
     sys.exit(1 if other or any(line.wrong for line in lines) else 0)

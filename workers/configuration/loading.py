@@ -19,6 +19,7 @@ from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 PREFIX = "OMDML_"
 # Among these errors are numbers of thousands of digits, and brackets nested as deep.
 NOT_TOML = (ValueError, RecursionError)
+TWICE = "an option or a section is there twice: leave one of them out"
 QUOTES = 'a text needs quotes, as in path = "items/", and so does a name with a *, as in [models."shop-*"]'
 
 
@@ -47,7 +48,9 @@ def load(
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"configuration {path}: no text in UTF-8 ({error}): save it as UTF-8") from error
         except NOT_TOML as error:
-            raise ConfigurationError(f"configuration {path}: not TOML: {error}: {QUOTES}") from error
+            # Python's messages about what is there twice begin with this word, and no others do.
+            hint = TWICE if str(error).startswith("Cannot ") else QUOTES
+            raise ConfigurationError(f"configuration {path}: not TOML: {error}: {hint}") from error
     mistakes = Mistakes()
     read_secrets(table, mistakes)
     _merge(table, of_environment(environment, mistakes))

@@ -67,7 +67,7 @@ def amount_is(count: int, what: str) -> str:
 # Why a node stays with a newer version than its store has, and what ends it.
 STORE_FELL_BACK = (
     "the store was emptied, replaced or restored. The node follows the store again once a worker has learned "
-    "as much again. If the store is to stay as it is, restart the node to follow it"
+    "as much again. If the store is not empty and is to stay as it is, restart the node to follow it"
 )
 
 

@@ -145,7 +145,8 @@ def fell_back_text(node: NodeStatus) -> str:
     """That the store has less than the node answers with, if so."""
     if not node.store_fell_back:
         return ""
-    return f", but the store fell back behind it (restart it to follow the store): {names([*node.store_fell_back])}"
+    which = names([*node.store_fell_back])
+    return f", but the store fell back behind it (see omdml doctor before you restart it): {which}"
 
 
 def names(of: Sequence[str]) -> str:

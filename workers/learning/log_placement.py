@@ -75,7 +75,7 @@ class LogPlacement:
         if placement:
             self._require_same_count(placement)
         if unread and not self._logged_added:
-            log.warning("partitions_not_read", partitions=unread, reason=added_partitions(count))
+            log.warning("partitions_not_read", partitions=unread, reason=added_partitions(count, unread))
         self._logged_added = unread > 0
 
     def _require_same_count(self, placement: Placement) -> None:
@@ -83,9 +83,9 @@ class LogPlacement:
             raise PlacementChanged(self.services.source.topic_id)
 
 
-def added_partitions(count: int) -> str:
+def added_partitions(count: int, unread: int) -> str:
     """A message about partitions that no models live on, with what to do."""
-    return (
-        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the senders "
-        "and the workers, then run omdml topics rehome"
-    )
+    added = f"models live on partitions 0 to {count - 1}, the others were added later and are not read"
+    if unread % count:
+        return f"{added}; {count + unread} is not a multiple of {count}: omdml topics status says what to do"
+    return f"{added}: stop the senders and the workers, then run omdml topics rehome"

@@ -104,12 +104,13 @@ class ModelSum(msgspec.Struct):
 class Strays(msgspec.Struct):
     """Events of a partition that no model in the store learns there.
 
-    Events of models that are not in the store count here only if they have a letter. ``missing`` counts events without
-    a letter below the mark: they have no fate.
+    Events of models that are not in the store count here if they have a letter or were not taken yet. ``missing``
+    counts events without a letter below the mark: they have no fate. ``behind`` counts those that were not taken yet.
     """
 
     letters: int = 0
     missing: int = 0
+    behind: int = 0
     first: int | None = None
 
     def add(self, offset: int, letter: bool, passed: bool) -> None:
@@ -119,6 +120,8 @@ class Strays(msgspec.Struct):
         elif passed:
             self.missing += 1
             self.first = offset if self.first is None else self.first
+        else:
+            self.behind += 1
 
 
 class LetterPositions:
@@ -214,6 +217,8 @@ class Audit:
                     self.strays.setdefault(partition, Strays()).letters += 1
                 elif record.offset < mark:
                     self.unknown[name] = self.unknown.get(name, 0) + 1
+                else:
+                    self.strays.setdefault(partition, Strays()).behind += 1
 
 
 def sums(store: Store) -> Iterator[ModelSum]:

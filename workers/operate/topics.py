@@ -30,11 +30,20 @@ class PartitionReport(NamedTuple):
         return self.extent.end - (self.extent.begin if self.mark is None else max(self.extent.begin, self.mark))
 
 
-def other_group(store: Store, topic_id: str, group: str) -> str:
-    """What it means that workers recorded another group in the store, and what to do; empty if they did not."""
+def other_group(store: Store, topic_id: str, group: str, learning: bool = False) -> str:
+    """What it means that workers recorded another group in the store, and what to do; empty if they did not.
+
+    ``learning`` says that workers of ``group`` run.
+    """
     recorded = store.group(topic_id)
     if recorded in ("", group):
         return ""
+    if learning:
+        return (
+            f"workers of group {group!r} (log.group) run, but store {store} says that group {recorded!r} reads this "
+            "log, too. Workers of two groups keep each other from saving: stop those of the wrong group. Then restart "
+            "one of the others, which records their group"
+        )
     return (
         f"log.group is {group!r}, but store {store} says that group {recorded!r} reads this log, so its workers "
         f"would not be noticed: set log.group to {recorded!r}. If workers read as {group!r} from now on, start "

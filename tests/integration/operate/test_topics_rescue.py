@@ -97,6 +97,26 @@ def test_a_rewind_under_another_group_notices_the_workers_that_read(place):
     assert place.omdml("rewind", "--yes").output.startswith("8 models deleted")
 
 
+def test_if_workers_of_two_groups_start_one_group_is_to_be_stopped(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    # A worker whose group was mistyped records this when it starts.
+    (position, *_) = place.store.positions(place.store.models()).values()
+    place.store.note_group(position.home.topic_id, "mistyped")
+    status = place.omdml("status")
+    advice = "stop those of the wrong group. Then restart one of the others"
+    assert (status.exit_code, advice in flowing(status.output)) == (1, True)
+    assert "set log.group" not in status.output
+    doctor = [finding for finding in examine(load(str(place.path), {}, {})) if finding.check == "partitions"]
+    assert [finding for finding in doctor if advice in finding.text]
+    # I expect the worker that starts next to record its group.
+    assert worker.stop() == 0
+    worker = place.worker()
+    wait_for(lambda: place.store.group(position.home.topic_id) == place.topic, "the group", 60, worker)
+    assert worker.stop() == 0
+
+
 def test_a_rewind_beside_a_worker_that_starts_meanwhile_says_so(place):
     place.send(0, 10)
     learn(place, 10)

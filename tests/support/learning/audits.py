@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omdml.streams.placement import Placement
 from omdml.workers.operate import audit
 from omdml.workers.operate.audit import Audit, LetterPositions
 
@@ -13,7 +14,8 @@ def audited(world, letters=None):
         letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
     models = list(audit.sums(world.store))
     marks = world.store.marks(world.log.partitions)
-    result = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
+    placement = world.store.placement(world.log.topic_id) or Placement.first("murmur2", len(world.log.partitions))
+    result = Audit(marks, models, letters, placement)
     begins = {partition: world.log.start(partition) for partition in world.log.partitions}
     for partition, begin in begins.items():
         if records := world.log.read(partition, begin, 10_000):

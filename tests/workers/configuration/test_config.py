@@ -171,6 +171,13 @@ def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
         load(tmp_path / "bad.toml", {})
 
 
+@pytest.mark.parametrize("text", ["[models.shop]\n[models.shop]\n", '[log]\nkind = "kafka"\nkind = "file"\n'])
+def test_of_what_is_in_a_file_twice_no_quotes_are_missing(tmp_path, text):
+    (tmp_path / "twice.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"\(at line \d+, column \d+\): .* is there twice: leave one"):
+        load(tmp_path / "twice.toml", {})
+
+
 def test_a_byte_order_mark_is_ignored_and_other_encodings_are_named(tmp_path):
     path = tmp_path / "omdml.toml"
     path.write_bytes(b'\xef\xbb\xbf[store]\nurl = "dir:one"\n')

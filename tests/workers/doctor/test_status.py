@@ -212,10 +212,11 @@ def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_
         doctor = CliRunner(env=bind).invoke(main, ["doctor", "--json", "-c", str(shop.file)]).output
     # I expect the node, the status and the doctor to say so.
     assert ready["store_fell_back"] == {"shop": {"store": None, "serving": 20}}
-    assert value(lines, "node").endswith("fell back behind it (restart it to follow the store): 1 (shop)")
+    assert value(lines, "node").endswith("fell back behind it (see omdml doctor before you restart it): 1 (shop)")
     (finding,) = (finding for finding in json.loads(doctor)["findings"] if finding["check"] == "node")
     assert finding["level"] == "warning"
-    assert "restart the node to follow it" in finding["text"]
+    # A node that is restarted while its store is empty has nothing to answer with.
+    assert "If the store is not empty and is to stay as it is, restart the node to follow it" in finding["text"]
 
 
 def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):

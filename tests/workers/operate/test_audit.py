@@ -14,6 +14,7 @@ from omdml.streams.part_names import part_name
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.cli import main
 from omdml.workers.commands.audit import show
 from omdml.workers.configuration.specs import Specs
@@ -254,6 +255,19 @@ def test_letters_about_models_that_the_store_does_not_hold_are_in_the_table(worl
     assert report == ({}, [])
     show(results, report)
     assert "of no model there │ 5 " in capsys.readouterr().out
+
+
+def test_in_an_empty_store_the_whole_log_is_not_yet_taken(tmp_path, capsys):
+    # Given a log that workers have learned, and a store that lost everything
+    world = World(tmp_path)
+    world.send(*events(20), b"no event")
+    stop(world.worker())
+    world.store = MemoryStore()
+    results, report = audited(world)
+    show(results, report)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "of no model there" in line)
+    # I expect the dead letter and 20 events that wait.
+    assert [int(cell) for cell in row.strip("│ ").split("│")[1:]] == [21, 0, 0, 0, 1, 20, 0]
 
 
 def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world):

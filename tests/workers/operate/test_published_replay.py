@@ -15,6 +15,7 @@ from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate import published_replay
 from omdml.workers.operate.replay import read_whole
 from tests.support.files.replays import ALONE, LoggedShop, replayed
+from tests.support.processes import flowing
 from tests.support.worlds import events, run_until_idle, triplets
 
 
@@ -62,7 +63,10 @@ def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     assert "is in the store already, at version 60" in refused.output
     assert "--replace" in refused.output
     assert shop.store.claim("shop").checkpoint.state == before.state
-    assert shop.omdml("--publish", "--replace", "--fit").exit_code == 0
+    replaced = shop.omdml("--publish", "--replace", "--fit")
+    assert replaced.exit_code == 0
+    # Whoever reads it sees that the model has learned less than before.
+    assert "shop: version 30 is live (before: version 60)" in flowing(replaced.output)
     assert shop.store.claim("shop").checkpoint.version == 30
 
 

@@ -241,12 +241,14 @@ def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     seen = partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, now)
     if soon:
         seen = soon if isinstance(seen, str) else [*soon, *seen]
-    return _with_other_group(facts, facts.lines[0].extent.partition.topic_id, seen)
+    return _with_other_group(facts, facts.lines[0].extent.partition.topic_id, seen, bool(facts.workers))
 
 
-def _with_other_group(facts: Facts, topic_id: str, seen: str | list[Remark]) -> str | list[Remark]:
+def _with_other_group(
+    facts: Facts, topic_id: str, seen: str | list[Remark], learning: bool = False
+) -> str | list[Remark]:
     """What was seen of a log; first, if so, that workers read it as another group, which may explain the rest."""
-    if not (other := other_group(facts.store, topic_id, facts.configuration.log.group)):
+    if not (other := other_group(facts.store, topic_id, facts.configuration.log.group, learning)):
         return seen
     return [error(other), *([] if isinstance(seen, str) else seen)]
 
