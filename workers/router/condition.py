@@ -18,7 +18,7 @@ class Routing(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether the router has a producer, so that it can route events."""
+        """Whether the cluster answers, and the router has a producer, so that it can route events."""
 
     @property
     def stopping(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -29,7 +29,12 @@ class RouterMetrics:
         self._lag = new.gauge(
             "lag_offsets", "Offsets between what was routed and the end of the source topic", partition=()
         )
+        self._waiting = new.gauge("waiting", "1 if routing waits for Kafka")
         self._owned: set[str] = set()
+
+    def watch(self, connected: Callable[[], bool]) -> None:
+        """Have every scrape ask whether the router waits for Kafka."""
+        self._waiting.set_function(lambda: float(not connected()))
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
         """Count a committed transaction: its records by fate, and the seconds it took."""

@@ -65,4 +65,6 @@ def build_router(
     )
     name = f"{group}.{log.member or uuid.uuid4().hex}"
     metrics = RouterMetrics(registry)
-    return Router(source, targets, key_of, metrics, name=name, partitioner=log.partitioner, accept_gap=accept_gap)
+    router = Router(source, targets, key_of, metrics, name=name, partitioner=log.partitioner, accept_gap=accept_gap)
+    metrics.watch(lambda: router.connected)
+    return router

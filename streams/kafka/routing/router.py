@@ -172,8 +172,9 @@ class Router:
 
     @property
     def connected(self) -> bool:
-        """Whether it has a producer, so that it can route records. Any thread may ask."""
-        return self._transactions is not None
+        """Whether the cluster answers, and it has a producer, so that it can route records. Any thread may ask."""
+        # A router that has nothing to route would not notice an outage by its producer.
+        return self._transactions is not None and not self.source.away
 
     @property
     def stopping(self) -> bool:

@@ -71,3 +71,18 @@ def test_a_broker_that_stands_still_while_a_router_has_all_events_in_hand(routed
     routed.silent("OmdmlRouteStalled")
     routed.route.wait(router)
     routed.route.check()
+
+
+def test_a_broker_that_stands_still_while_a_router_has_nothing_to_do(routed):
+    # Given a router that has routed all events there are, and so knows of none that waits
+    routed.route.send(100)
+    router = routed.router()
+    routed.route.wait(router)
+    routed.silent("OmdmlRouteStalled")
+    routed.kafka.pause()
+    routed.fires("OmdmlRouteStalled")
+    routed.kafka.resume()
+    routed.silent("OmdmlRouteStalled")
+    routed.route.send(100)
+    routed.route.wait(router)
+    routed.route.check()

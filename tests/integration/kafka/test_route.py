@@ -20,8 +20,11 @@ from omdml.streams.kafka.routing.router import Router, Targets
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.letters import Letter
 from omdml.workers.cli import main
+from omdml.workers.configuration.config import KafkaLog
+from omdml.workers.router.condition import condition
 from omdml.workers.router.metrics import RouterMetrics
 from omdml.workers.router.model_key import key_of
+from omdml.workers.wiring.router import build_router
 from tests.support.processes import wait_for
 from tests.support.servers.routes import PARTITIONS, Route, read_committed
 
@@ -203,6 +206,33 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
         (position,) = source.progress().values()
         assert position == (1, 1)
     finally:
+        router._close()
+
+
+def test_a_router_with_nothing_to_route_says_that_kafka_does_not_answer(kafka, new_topic):
+    # Given a router that has routed an event, and so has nothing left
+    origin, target = new_topic(), new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
+    producer.close()
+    registry = CollectorRegistry()
+    router = build_router(KafkaLog(servers=kafka.servers, topic=target), origin, registry, accept_gap=False)
+    router.source.subscribe(router)
+
+    def turned(waits):
+        router.turned_at = time.monotonic()
+        router._turn()
+        return registry.get_sample_value("omdml_route_waiting") == waits == (not condition(router, target).ready)
+
+    try:
+        wait_for(lambda: turned(False) and read_committed(kafka, target), "the event to be routed")
+        # While its broker stands still, I expect that metrics and probes say so, and afterwards that it goes on.
+        kafka.pause()
+        wait_for(lambda: turned(True), "the router to notice", 60)
+        kafka.resume()
+        wait_for(lambda: turned(False), "the router to go on", 60)
+    finally:
+        kafka.resume()
         router._close()
 
 

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -20,6 +21,9 @@ OVERDUE_S = 5.0
 HINT_WAIT_S = 0.2
 # Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
 STUCK_AFTER_S = 60.0
+# A thread that computes for more than this share of the time is not stuck. A very large gallery takes minutes to embed.
+# If that counted as stuck, a supervisor would end the node at each start. On a busy machine it computes seldom.
+COMPUTING = 0.05
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +52,9 @@ class Follower:
         self._answered_at = 0.0
         self._lost_at: float | None = None
         self._progressed_at = time.monotonic()
+        # The clock of the processor time that the thread took, and what it said when the thread made progress.
+        self._clock: int | None = None
+        self._computed_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="omdml-follow", daemon=True)
 
@@ -61,8 +68,10 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        """Whether the following thread makes progress."""
-        return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
+        """Whether the following thread makes progress, or computes."""
+        idle_s = time.monotonic() - self._progressed_at
+        progresses = idle_s < STUCK_AFTER_S or self._computing_s() > COMPUTING * idle_s
+        return self._thread.is_alive() and progresses
 
     @property
     def overdue_s(self) -> float:
@@ -80,7 +89,18 @@ class Follower:
         """Whether the store is out of reach."""
         return self._lost_at is not None
 
+    def _computing_s(self) -> float:
+        """Seconds of processor time that the thread took since it made progress."""
+        # There is no clock before the thread runs, and none of one that ended.
+        with suppress(OSError):
+            return 0.0 if self._clock is None else time.clock_gettime(self._clock) - self._computed_s
+        return 0.0
+
+    def _note_progress(self) -> None:
+        self._progressed_at, self._computed_s = time.monotonic(), time.thread_time()
+
     def _run(self) -> None:
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
         while not self._stopped.is_set():
             models = self._named | self._refresher.live.views.keys()
             try:
@@ -97,7 +117,7 @@ class Follower:
                 # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
                 self._note_lost(models, error)
                 self._stopped.wait(self._poll_interval_s)
-            self._progressed_at = time.monotonic()
+            self._note_progress()
         if self._watch is not None:
             self._watch.close()
 
@@ -128,7 +148,7 @@ class Follower:
         except Exception as error:
             self._refresher.fall_behind([model])
             log.exception("refresh_failed", model=model, error=repr(error))
-        self._progressed_at = time.monotonic()
+        self._note_progress()
 
     def _note_lost(self, models: Iterable[str], error: Exception) -> None:
         self._refresher.fall_behind(models)
