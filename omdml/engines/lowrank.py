@@ -13,7 +13,7 @@ from omdml.errors import CorruptError
 from omdml.kernels import lowrank as kernel
 from omdml.kernels.shared.counts import FILLED
 
-# For so many sizes of models working space is remembered.
+# The most sizes of models whose working space is remembered.
 SIZES = 16
 
 

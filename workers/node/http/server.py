@@ -29,7 +29,7 @@ BACKLOG = 2048
 # store, log, catalogues and libraries have files of their own. Without one left, asyncio logs without end, and nothing
 # can be read from the store.
 OPEN_FILES = MAX_CONNECTIONS + BACKLOG + 500
-# For requests that are being answered when the server stops.
+# Seconds for requests that are being answered when the server stops.
 GRACE_S = 10
 
 log = structlog.get_logger(__name__)

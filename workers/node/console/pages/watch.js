@@ -7,8 +7,8 @@ import { colourOf } from "../parts.js";
 
 const KEPT = 1000;
 const ROWS = 12;
-// Between two drawings, as versions may come twenty times a second, and between two looks at the history while versions
-// come, and while none does.
+// The least time between two drawings, because versions may come twenty times a second. Then the time between two looks
+// at the history, while versions come and while none comes.
 const DRAW_MS = 500;
 const HISTORY_MS = 5000;
 const WITHHELD_MS = 15000;
@@ -216,7 +216,7 @@ class Chart {
     redraw(this.rows, table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
   }
 
-  /** Forget the lines; the next drawing makes them anew. */
+  /** Forget the lines; the next drawing makes them again. */
   wipe() {
     this.plot?.destroy();
     this.plot = null;
