@@ -30,7 +30,7 @@ User = Annotated[str, Meta(min_length=1, max_length=200)]
 EventId = Annotated[str, Meta(min_length=1, max_length=128)]
 Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
 Shown = Annotated[tuple[Id, ...], Meta(max_length=MAX_SHOWN)]
-# By id of the item, then by modality.
+# Vectors by id of the item, then by modality.
 ItemVectors = dict[str, dict[str, list[float]]]
 
 

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.local.ports import free_port
-from docs.reference.pages import PAGES
+from docs.reference.pages import PAGES, hyperparameters
 from omdml.feedback import decode
+from omdml.learners import LEARNERS, OASIS
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from tests.support.pages.documents import blocks, mentioned, read, steps, typed
@@ -171,3 +172,11 @@ def test_the_quickstarts_session_prints_what_it_shows(session, tmp_path, monkeyp
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reference_page_is_what_the_code_says(name):
     assert read(f"docs/reference/{name}") == PAGES[name](), "python -m docs.reference.pages writes it again"
+
+
+def test_a_variant_of_a_learner_has_the_parameters_of_its_base(monkeypatch):
+    class Variant(OASIS):
+        """Its parameters are those of OASIS."""
+
+    monkeypatch.setitem(LEARNERS, "variant", Variant)
+    assert hyperparameters("variant")["C"] == hyperparameters("oasis")["C"]

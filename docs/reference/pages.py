@@ -119,7 +119,7 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "|---|---|---|---|",
     ]
     for learner, branch in branches.items():
-        explained = _hyperparameters(learner)
+        explained = hyperparameters(learner)
         lines += [
             f"| `{learner}` | `{name}` | {_default(option)} | {_cell(explained[name])} |"
             for name, option in branch["properties"].items()
@@ -128,10 +128,13 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
     return lines
 
 
-def _hyperparameters(learner: str) -> dict[str, str]:
-    """The first sentence of what docstrings say about each hyperparameter: the learner's own, or that of CP-mtML."""
+def hyperparameters(learner: str) -> dict[str, str]:
+    """The first sentence of what docstrings say about each hyperparameter.
+
+    The docstring is the learner's own, that of a class it is derived from, or that of CP-mtML.
+    """
     explained: dict[str, str] = {}
-    for kind in (LEARNERS[learner], CPmtML):
+    for kind in (*LEARNERS[learner].__mro__, CPmtML):
         section = PARAMETERS.search(inspect.getdoc(kind) or "")
         for name, text in re.findall(r"^(\w+)\n((?:    .*\n?)+)", section[1] if section else "", re.MULTILINE):
             sentence = re.split(r"\.\s+(?=[A-Z])", " ".join(text.split()))[0].removesuffix(".")

@@ -14,11 +14,11 @@ from omdml.errors import CorruptError, FeedbackError
 from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
-# Events of a block. This is part of the arithmetic: another number gives other bytes.
+# Comparisons of a block. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 16
-# The most events that can be counted.
+# The most comparisons that can be counted.
 MOST = 2**53
-# The share by which rounding may move a sum of so many events.
+# The share by which rounding may move a sum of so many comparisons.
 ROUNDING = 1e-6
 
 
@@ -105,13 +105,13 @@ class Engine(ABC):
         """The row numbers of each comparison."""
         return rows  # type: ignore[return-value]
 
-    def _keep(self, events: int) -> list[tuple[Array, Array]]:
-        """Parts of the state with a copy of each, from which learning this many events can be undone.
+    def _keep(self, count: int) -> list[tuple[Array, Array]]:
+        """Parts of the state with a copy of each, from which learning this many comparisons can be undone.
 
         Arrays to which a block only appends are copied only if the block will close: if it does not, restoring
         ``counts`` and ``used`` is enough to drop the appended rows.
         """
-        closes = self.state.counts[FILLED] + events >= self.block
+        closes = self.state.counts[FILLED] + count >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return with_copies(getattr(self.state, name) for name in names)
 
@@ -161,7 +161,7 @@ class Engine(ABC):
         self._filled()
 
     def _filled(self) -> int:
-        """Number of events in the open block. Raises ValueError for impossible counts: kernels rely on them."""
+        """Number of comparisons in the open block. Raises ValueError for impossible counts: kernels rely on them."""
         filled, version, *fewer = self.state.counts.tolist()
         if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version <= MOST):
             raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")

@@ -86,7 +86,7 @@ class CoupledEngine(Engine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used[0]
         if not 0 <= used <= filled:
-            raise ValueError(f"{used} rows of {filled} events, expected one per event at most")
+            raise ValueError(f"{used} rows of {filled} comparisons, expected one for each at most")
         for name in sorted(self.grown):
             fill(getattr(self.state, name)[:used], tensors[name], name)
         if not np.isin(self.state.task[:used], np.arange(len(self.shape.parts))).all():

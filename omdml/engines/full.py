@@ -1,7 +1,7 @@
 """The engine of OMDML and Qwise: full matrices that stay positive semi-definite (MATHS 3).
 
-The compiled walk learns events until one leaves a matrix that may have a negative eigenvalue. Then Python projects that
-matrix, by the cheapest way that :mod:`omdml.engines.spectral` has, and the walk goes on.
+The compiled walk learns comparisons until one leaves a matrix that may have a negative eigenvalue. Then Python projects
+that matrix, by the cheapest way that :mod:`omdml.engines.spectral` has, and the walk goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class FullEngine(HedgeEngine):
     rule
         Hyperparameters.
     mu, k, trace, refresh
-        Regularisers. With ``mu`` or ``trace`` a block holds one event, and each update takes an eigendecomposition.
+        Regularisers. With ``mu`` or ``trace`` a block holds one comparison, and each update takes an
+        eigendecomposition.
     """
 
     at_close = frozenset({"M", "X", "c", "bottom"})
@@ -73,7 +74,7 @@ class FullEngine(HedgeEngine):
             rates=np.zeros(m),
             pending=np.zeros(m, np.bool_),
         )
-        # What is known of the matrices before the block's first event, by modality.
+        # What is known of the matrices before the block's first comparison, by modality.
         self._spectra: dict[int, BlockSpectrum] = {}
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
@@ -114,7 +115,7 @@ class FullEngine(HedgeEngine):
         return e
 
     def _matrix(self, i: int, flat: Array | None = None) -> Array:
-        """M_i before the block's first event, as a view of ``state.M`` or ``flat``."""
+        """M_i before the block's first comparison, as a view of ``state.M`` or ``flat``."""
         n, start = self.shape.n[i], self.shape.m_starts[i]
         return (self.state.M if flat is None else flat)[start : start + n * n].reshape(n, n)
 
@@ -196,7 +197,7 @@ class FullEngine(HedgeEngine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used
         if used.min() < 0 or used.max() > 3 * filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} events, expected three per event at most")
+            raise ValueError(f"used is {used.tolist()} of {filled} comparisons, expected three for each at most")
         for i, name in enumerate(self.names):
             X, c = self._rows(i)
             fill(X, tensors[f"{name}/X"], f"{name}/X")

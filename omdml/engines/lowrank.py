@@ -13,7 +13,7 @@ from omdml.errors import CorruptError
 from omdml.kernels import lowrank as kernel
 from omdml.kernels.shared.counts import FILLED
 
-# For so many sizes of models working space is remembered.
+# The most sizes of models whose working space is remembered.
 SIZES = 16
 
 
@@ -112,7 +112,7 @@ class LowRankEngine(HedgeEngine):
         filled, used = self.state.counts[FILLED], self.state.used
         if (used % 2).any() or used.min() < 0 or used.max() > 2 * filled:
             raise ValueError(
-                f"used is {used.tolist()} of {filled} events, expected even numbers, two per event at most"
+                f"used is {used.tolist()} of {filled} comparisons, expected even numbers, two for each at most"
             )
         for i, name in enumerate(self.names):
             for part, target in zip(_parts(name), self._rows(i), strict=True):

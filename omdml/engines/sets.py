@@ -65,9 +65,9 @@ class SetsEngine(Engine):
         ends, parts = columns
         return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
 
-    def _keep(self, events: int) -> list[tuple[Array, Array]]:
+    def _keep(self, count: int) -> list[tuple[Array, Array]]:
         """Nothing for one judgement with capped steps: if it cannot be learned, the walk leaves the state alone."""
-        return [] if events == 1 and self.rule.exact else super()._keep(events)
+        return [] if count == 1 and self.rule.exact else super()._keep(count)
 
     def parameters(self) -> dict[str, Array]:
         """Copies of A, bias, c, P, p0, w, b and scale, as learned so far."""

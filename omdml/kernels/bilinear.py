@@ -21,7 +21,7 @@ from omdml.kernels.shared.memory import at_address, matrix
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one starts in the flat buffers. A block holds B events."""
+    """m modalities, and where each one starts in the flat buffers. A block holds B comparisons."""
 
     # Dimensions.
     n: Array  # (m,)
@@ -29,14 +29,14 @@ class Shape(NamedTuple):
     w_starts: Array  # (m,)
     # Start of each modality in buffers of rows (B, n_i).
     x_starts: Array  # (m,)
-    # B, the events of a block: an even number.
+    # B, the comparisons of a block: an even number.
     events: int
 
 
 class State(NamedTuple):
     """Everything that learning changes. Flat buffers hold one modality after the other."""
 
-    # The matrices before the block's first event.
+    # The matrices before the block's first comparison.
     W: Array  # (sum n_i n_i,)
     # Rows of rank-one terms: the queries.
     Q: Array  # (B sum n_i,)
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Working space: no state. Row p belongs to the block's p-th event."""
+    """Working space: no state. Row p belongs to the block's p-th comparison."""
 
     # Queries of the triplets being learned.
     Q: Array  # (B sum n_i,)

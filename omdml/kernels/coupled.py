@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 class State(NamedTuple):
     """Everything that learning changes. The open block has room for B rows; the first ``used`` of them count."""
 
-    # The parts before the block's first event.
+    # The parts before the block's first comparison.
     L: Array  # (M, r, d)
     # Thresholds, float64.
     b: Array  # (T,)
@@ -55,7 +55,7 @@ class State(NamedTuple):
     # Tasks.
     task: Array  # (B,)
     used: Array  # (1,)
-    # Events of the open block in which each part took part.
+    # Comparisons of the open block in which each part took part.
     seen: Array  # (M,)
     # See shared/counts.py.
     counts: Array  # (4,)

@@ -25,7 +25,10 @@ FARTHEST = 2.0**-64
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one starts in the flat buffers. A block holds B events and R rows per modality."""
+    """m modalities, and where each one starts in the flat buffers.
+
+    A block holds B comparisons and R rows per modality.
+    """
 
     # Dimensions.
     n: Array  # (m,)
@@ -35,14 +38,14 @@ class Shape(NamedTuple):
     x_starts: Array  # (m,)
     # Start of each modality in buffers of rows (2B, n_i).
     d_starts: Array  # (m,)
-    # B, the events of a block.
+    # B, the comparisons of a block.
     events: int
 
 
 class State(NamedTuple):
     """Everything that learning changes. Flat buffers hold one modality after the other."""
 
-    # The matrices before the block's first event.
+    # The matrices before the block's first comparison.
     M: Array  # (sum n_i n_i,)
     # Rows of rank-one terms, scaled.
     X: Array  # (R sum n_i,)

@@ -11,8 +11,9 @@ from omdml.kernels import Array
 
 # The shift of a varint's last byte, which has one bit of its 64.
 LAST_SHIFT = 63
-# Columns of a table of records: the record's length without the varint that says it, how many milliseconds later than
-# the batch's first it is, how many offsets behind, and where its key and its value begin and end; -1 if it has none.
+# Columns of a table of records. LENGTH is the record's length without the varint that says it. LATER and OFFSET are its
+# distances from the first record of the batch, in milliseconds and in offsets. The others say where its key and its
+# value begin and end; they are -1 if it has none.
 LENGTH, LATER, OFFSET, KEY, KEY_END, VALUE, VALUE_END = range(7)
 COLUMNS = 7
 

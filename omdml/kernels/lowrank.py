@@ -17,7 +17,7 @@ from omdml.kernels.shared.memory import matrix
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one starts in the flat buffers. A block holds B events."""
+    """m modalities, and where each one starts in the flat buffers. A block holds B comparisons."""
 
     # Dimensions.
     n: Array  # (m,)
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 class Block(NamedTuple):
     """Everything that learning changes. Flat buffers hold one modality after the other."""
 
-    # Matrices (r_i, n_i) before the block's first event.
+    # Matrices (r_i, n_i) before the block's first comparison.
     W: Array  # (sum r_i n_i,)
     # Rows (2B, n_i) that updated: differences.
     X: Array  # (2B sum n_i,)
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     c: Array  # (m, 2B)
     # How many rows of each modality count.
     used: Array  # (m,)
-    # Events in the open block, comparisons, mistakes, updates.
+    # Comparisons in the open block, all comparisons, mistakes, updates.
     counts: Array  # (4,)
     log_weights: Array  # (m,)
     # Certificate of Hedge.
@@ -221,7 +221,7 @@ def flush_all(shape: Shape, block: Block, W: Array) -> None:
 
 @njit(cache=True)
 def blend(block: Block, average: int, weights: Array) -> None:
-    """Update the running means of W and of the weights over ``average`` events (MATHS 2 (e)).
+    """Update the running means of W and of the weights over ``average`` triplets (MATHS 2 (e)).
 
     The block must have been written into ``block.W`` before.
     """

@@ -115,7 +115,7 @@ class LOMDML(HedgeLearner, TripletLearner):
         check_rate("eta", self.eta)
         self._check_hedge()
         check_step(self.step)
-        expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
+        expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of triplets, 0 for none")
         check_init(self.init, self.dims)
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:

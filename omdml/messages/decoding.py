@@ -34,7 +34,7 @@ UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 INVALID = re.compile(r"Invalid (?:enum )?value '?(.*?)'?", re.DOTALL)
 # Begins a path if a name does not fit, and not the value under it.
 KEY = "key` in `"
-# Of bytes that cannot be decoded, how many an error shows.
+# How many of the bytes that cannot be decoded an error shows.
 SHOWN_BYTES = 20
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 

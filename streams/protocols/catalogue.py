@@ -24,11 +24,11 @@ class Catalogue(Protocol):
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """Numbers an item has in each modality of ``features``."""
+        """How many numbers an item has in each modality of ``features``."""
 
     @property
     def raw_dims(self) -> Mapping[str, int]:
-        """Numbers an item has in each modality that raw vectors bring."""
+        """How many numbers an item has in each modality of raw vectors."""
 
     @property
     def generation(self) -> str:
@@ -36,11 +36,14 @@ class Catalogue(Protocol):
 
     @property
     def first(self) -> int:
-        """How many items the generation began with: starts look at these rows alone, so adding items changes none."""
+        """How many items the generation began with. Learners' starts look at these rows alone.
+
+        So items that are added later change no start.
+        """
 
     @property
     def ids(self) -> Sequence[str]:
-        """The id of every row, in their order; rows that are no items any more have theirs still."""
+        """The id of every row, in the order of the rows. Rows that are no items any more keep their ids."""
 
     @property
     def sets(self) -> Mapping[str, NDArray[np.int64]]:
@@ -48,7 +51,10 @@ class Catalogue(Protocol):
 
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
-        """A matrix (n, d) a modality, float32, C-contiguous; a memory map will do. Row i belongs to ``ids[i]``."""
+        """A matrix (n, d) for each modality, float32 and C-contiguous. Row i belongs to ``ids[i]``.
+
+        A memory map will do.
+        """
 
     def in_coordinates(self, coordinates: str) -> Catalogue:
         """The same items as models with ``coordinates = "features"``, or ``"mapped"``, see them.
@@ -92,24 +98,26 @@ class Catalogue(Protocol):
         """Changes of one request, ready to be made; raises ChangeError if its vectors or attributes do not fit."""
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
-        """Make the changes of some requests: those of each whole, or not at all; what became of each.
+        """Make the changes of some requests, and return the outcome of each request.
 
-        They are durable and taken in here on return; others take them in by a ``refresh()``. Raises CatalogueError
-        if none was made, or if it is unknown whether they were: repeating them is safe.
+        All changes of a request are made, or none of them. On return they are durable, and this object knows them;
+        others learn of them by a ``refresh()``. Raises CatalogueError if none was made, or if it is unknown whether
+        they were: repeating them is safe.
         """
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Raw vectors (n, d) a modality, scaled (and mapped) as the catalogue's own were: a table as ``features`` is.
+        """Scale (and map) raw vectors, (n, d) for each modality, as the catalogue's own were.
 
-        Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
+        The result is a table as ``features`` is. Raises CatalogueError, which names a modality that is missing or
+        unknown, has another dimension, or has a value that is not finite.
         """
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """The same for vectors of some modalities, one at least: the others get their conditional means (MATHS 17)."""
+        """Do the same for vectors of at least one modality: the others get their conditional means (MATHS 17)."""
 
     def refresh(self) -> int:
-        """Take in what was added to the generation and changed since; returns how many rows. Rows keep their numbers.
+        """Take in what was added to the generation and changed since the last look. Return the number of new rows.
 
-        Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
-        can no longer tell, as when it holds another generation now.
+        Rows keep their numbers. Whoever reads meanwhile asks for ``rows`` first, and then for ``features``. Raises
+        CatalogueError if the place can no longer tell, for example because it holds another generation now.
         """

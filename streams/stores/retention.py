@@ -60,5 +60,5 @@ class Retention(NamedTuple):
 
 
 RETENTION = Retention()
-# For thousands of models: it takes under half of the bytes.
+# The retention for thousands of models: snapshots take less than half of the bytes.
 OF_MANY = Retention(last=3, minutes=10, hours=24, days=7)

@@ -81,7 +81,7 @@ def catalogue() -> None:
     help="Make mapped coordinates, or not. [default: yes, unless TARGET exists without them]",
 )
 @click.option("--replace", is_flag=True, help="Replace the catalogue, also by one of another generation.")
-@click.option("--yes", is_flag=True, help="With --replace: do not ask if items were changed after the last build.")
+@click.option("--yes", is_flag=True, help="With --replace: drop changes of items since the last build without asking.")
 @click.option("--add", is_flag=True, help="Add items to the existing catalogue, scaled as its first items.")
 def build(
     target: str,

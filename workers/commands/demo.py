@@ -62,7 +62,7 @@ def demo(**options: Any) -> None:
 @click.option("--wrong", default=WRONG, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the people's choices.")
 @click.option(
-    "--token", default="", envvar="OMDML_NODE__TOKEN", help="Token of the node, if it has one.", show_envvar=True
+    "--token", default="", envvar="OMDML_NODE__TOKEN", help="Token of the node, if it asks for one.", show_envvar=True
 )
 @click.option(
     "--people", default=8, show_default=True, type=click.IntRange(min=1), help="People who search at the same time."

@@ -84,7 +84,7 @@ def node(configuration: config.Configuration) -> None:
 @click.option(
     "--begin",
     type=click.Choice(["beginning", "end"]),
-    help="Place to begin in that topic if events were routed before, but Kafka has lost the offsets of the routers.",
+    help="Place to begin in that topic if both topics hold events, but Kafka has no offsets of the routers.",
 )
 @accept_gap
 @stored
@@ -125,7 +125,7 @@ def deploy() -> None:
 def export(folder: Path) -> None:
     """Write the files of a deployment into DIR.
 
-    These are systemd units, Kubernetes manifests, a Dockerfile, a compose file, alerts, a Grafana board, and their
+    These are systemd units, Kubernetes manifests, a Dockerfile, a compose file, alerts, two Grafana boards, and their
     pages.
 
     DIR is made if it does not exist. It must be empty.

@@ -39,7 +39,7 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @click.option("--replace", is_flag=True, help="With --publish: replace what the store has of the model.")
 @click.option(
     "--vector",
-    help="For a model in parts: offset at which each partition ends, as its history shows (PARTITION:OFFSET,...).",
+    help="For a model in parts: offset at which each partition ends, as omdml history shows it (PARTITION:OFFSET,...).",
 )
 @accept_gap
 @from_file

@@ -122,9 +122,9 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     """Learn every model again from the log. Stop the workers first.
 
     The models and their snapshots are deleted from the store. Until they are learned again, nodes answer with what
-    models begin with. Events that cannot be learned become dead letters again, and omdml counts both as one. An event
-    that omdml letters resend sent again is learned once. Events of users who were forgotten are learned again: run
-    omdml forget again afterwards.
+    models begin with. Events that cannot be learned become dead letters again. Two letters about one event count
+    once. An event that omdml letters resend sent again is learned once. Events of users who were forgotten are learned
+    again: run omdml forget again afterwards.
 
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.

@@ -125,8 +125,8 @@ def interrupted(name: str, flushed: int, number: int) -> str:
     """A message about an interrupted input: up to which line it is certainly in the log, and up to which it may be."""
     next_line = flushed + 1
     return (
-        f"{name} was sent up to line {flushed} for certain, and of what follows perhaps some, up to line {number}: "
-        f'go on at line {next_line} (tail -n +{next_line}). What is sent twice is learned twice, unless it has an "id"'
+        f"{name} was sent up to line {flushed} and perhaps further, up to line {number}: go on at line "
+        f'{next_line} (tail -n +{next_line}). What is sent twice is learned twice, unless it has an "id"'
     )
 
 

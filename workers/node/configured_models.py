@@ -36,7 +36,7 @@ class ConfiguredModels:
         return self._cover(model) or model
 
     def asked_for(self, model: str | None) -> str:
-        """The model that a request names; None is the only one there is. Raises SearchError."""
+        """The model that a request names; None means the only one. Raises SearchError."""
         if model is not None:
             return model
         if len(self.named) == 1 and not self.patterns:
@@ -49,7 +49,7 @@ class ConfiguredModels:
         )
 
     def find(self, model: str | None) -> str:
-        """The model that a request names and that is configured; None is the only one there is. Raises SearchError."""
+        """The model that a request names and that is configured; None means the only one. Raises SearchError."""
         name = self.asked_for(model)
         self.require(name)
         return name

@@ -1,4 +1,4 @@
-"""The files that run and monitor omdml: units, manifests, an image, rules, a board, and their pages.
+"""The files that run and monitor omdml: units, manifests, an image, rules, two boards, and their pages.
 
 In the repository they are in the folder ``deploy``. The build puts the same files into the package. It does so in
 ``setup.py``, which imports this file before anything that omdml depends on is installed.

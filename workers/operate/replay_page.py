@@ -11,7 +11,7 @@ from omdml.workers.configuration.process import visible
 from omdml.workers.configuration.wording import amount
 from omdml.workers.operate.replay import CurvePoint, ReplayedModel, refusals
 
-# After Okabe and Ito: people with any colour vision can distinguish them, on white and on black.
+# Colours by Okabe and Ito: people with any colour vision can distinguish them, on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8b7500", "#5b6b9a")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 340, 56, 140, 16, 44
 # The least distance in pixels of two numbers under a chart.

@@ -4,11 +4,11 @@ Learning a pair only adds to sums, which is cheap. Computing a metric from these
 eigendecompositions, a thousand times the work. So two metrics exist:
 
 - The rows ``W`` of the state score each triplet before it is learned. They are computed at versions that depend on the
-  number of events only (:func:`next_refresh`), so the scores, and with them everything in the state, do not depend on
-  how events were batched or when somebody asked.
+  number of comparisons only (:func:`next_refresh`), so the scores, and with them everything in the state, do not
+  depend on how comparisons were batched or when somebody asked.
 - The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
   after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
-  current sums, in about a third of the time that it takes to search all directions. From 4,096 events on, most
+  current sums, in about a third of the time that it takes to search all directions. From 4,096 comparisons on, most
   refreshes take this step, too.
 """
 
@@ -70,11 +70,11 @@ class CovarianceEngine(SummingEngine):
             part[...] = before
         return twin
 
-    def _keep(self, events: int) -> list[tuple[Array, Array]]:
+    def _keep(self, count: int) -> list[tuple[Array, Array]]:
         """See the base class. Until the open block closes or a refresh is due, only the counters need a copy."""
         state, filled = self.state, self.state.counts[FILLED]
         trust = [self._trust]
-        if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
+        if filled + count < BLOCK and state.counts[VERSION] + count < state.next[0]:
             return with_copies([state.hedge, state.asked, state.counts, *trust])
         others = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
         return with_copies([*others, *self._used(), *trust])

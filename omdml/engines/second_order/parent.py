@@ -114,7 +114,7 @@ class Parent(NamedTuple):
         return combined
 
     def share(self, version: int) -> float:
-        """The parent's share, from 0 to 1, beside a model that learned ``version`` events."""
+        """The parent's share, from 0 to 1, beside a model that learned ``version`` comparisons."""
         return float(trusted(self.trust, version))
 
 

@@ -86,7 +86,7 @@ class SummingEngine(Engine):
             self._flush()
 
     def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
-        """Add sums that were made by :meth:`add_unscored` elsewhere, of events that follow those of this engine.
+        """Add sums that were made by :meth:`add_unscored` elsewhere, of comparisons that follow those of this engine.
 
         Its own block must be closed. Nothing is refreshed.
 

@@ -185,7 +185,7 @@ def scan(
                     continue
                 square = squares[i] + factor * scales[i] * dot(codes[i], query) + length
                 radius = radii[i] + width
-                # By its own length, or a single very long row would leave no row that is excluded.
+                # The slack goes by the row's own length. Otherwise a single very long row would let no row be excluded.
                 slack = ROUNDING * (squares[i] + length) + SMALLEST_SQUARE
                 # Nearly every row is too far away. It is skipped without a square root.
                 if square - slack > (kth + radius) ** 2:

@@ -10,7 +10,7 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
-# A parent counts as much as this many events of the model itself.
+# A parent counts as much as this many comparisons of the model itself.
 PARENT_EVENTS = 10.0
 # How strongly a parent's share follows the scores of the two.
 EAGER = 2.0
@@ -120,7 +120,7 @@ def known(code: int, asked: Array, version: int, made: int) -> bool:
 
 @njit(cache=True)
 def trusted(trust: Array, version: int) -> float:
-    """The share of a model's parent, from 0 to 1, before the model's event number ``version``, counted from 0.
+    """The share of a model's parent, from 0 to 1, before the model's comparison number ``version``, counted from 0.
 
     ``trust`` (4,) is about triplets that both scored before they were learned: the sum of the parent's advantages, the
     sum of their squares, the sum of their weights, and the number of triplets. See :func:`compare` for an advantage.

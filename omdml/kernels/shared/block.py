@@ -1,7 +1,7 @@
 """The open block of low-rank learners: rank-one updates that wait before they go into W (MATHS 2.1).
 
 An update changes all of W, but only by a term of rank one. Writing each one into W would read and write the whole
-matrix for every event. So the updates of up to 16 events are kept as rows, and the matrix is
+matrix for every comparison. So the updates of up to 16 comparisons are kept as rows, and the matrix is
 ``W_now = W - (c P)' X`` over the ``used`` rows of the open block. X holds the differences, P their projections at the
 time of the update, c the signed rates. A new pair is projected with the old W, and ``correct`` subtracts what the rows
 would have changed: that takes inner products only. ``flush`` writes all rows into W at once, in one pass. The numbers

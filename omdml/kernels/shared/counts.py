@@ -6,7 +6,7 @@ from numba import njit
 
 from omdml.kernels import Array
 
-# Events in the open block; comparisons; comparisons with f > 0; comparisons that changed the model.
+# Comparisons in the open block; all comparisons; comparisons with f > 0; comparisons that changed the model.
 FILLED, VERSION, MISTAKES, UPDATES = 0, 1, 2, 3
 
 

@@ -22,7 +22,7 @@ def softmax(log_weights: Array, weights: Array) -> None:
 
 @njit(cache=True)
 def discount(f: Array, log_beta: float, keep: float, log_weights: Array, weights: Array, losses: Array) -> None:
-    """Learn from one gated event: modalities with ``f_i > 0`` lose weight.
+    """Learn from one gated comparison: modalities with ``f_i > 0`` lose weight.
 
     Every loss fades by ``keep = 1 - 1/memory``. ``log_weights`` (m,), ``weights`` (m,) and ``losses`` (m + 1,) change
     in place. ``losses`` holds the faded sums of each modality's mistakes and, last, of Hedge's own loss

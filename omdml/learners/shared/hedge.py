@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class HedgeLearner(Learner):
     """Learners with a weight for each modality, which falls with the modality's mistakes.
 
-    Losses fade by ``1 - 1 / memory`` with each gated event, and ``beta`` discounts a modality that was wrong.
+    Losses fade by ``1 - 1 / memory`` with each gated comparison, and ``beta`` discounts a modality that was wrong.
     """
 
     beta: float
@@ -26,12 +26,12 @@ class HedgeLearner(Learner):
         """Raise ParameterError if ``beta``, ``memory`` or ``gamma`` is out of range."""
         expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
         fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
-        expect(fades, "memory", self.memory, "a number of events of at least 1, or 0 to never forget")
+        expect(fades, "memory", self.memory, "a number of comparisons of at least 1, or 0 to never forget")
         expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
 
     @property
     def _keep(self) -> float:
-        """Factor by which losses fade with each gated event."""
+        """Factor by which losses fade with each gated comparison."""
         return 1.0 - 1.0 / self.memory if self.memory else 1.0
 
     @property

@@ -1,4 +1,4 @@
-"""Are the ids of a table, which is joined with others by its ids, those of the others?"""
+"""Checks the ids of a table that is joined with others by its ids: they must be those of the others."""
 
 from __future__ import annotations
 

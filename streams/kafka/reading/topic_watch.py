@@ -120,5 +120,8 @@ class TopicWatch:
         self._policy_looked_at = time.monotonic()
         if reason:
             log.error(
-                "topic_compacted", topic=self._topic, reason=reason, action="reading goes on, before Kafka drops more"
+                "topic_compacted",
+                topic=self._topic,
+                reason=reason,
+                action="reading goes on, so that less is dropped unread",
             )

@@ -44,7 +44,7 @@ OPEN_S = 10.0
 # Seconds for one try to connect.
 CONNECT_S = 3.0
 RETRY_S = 0.5
-# For what was gathered, after the process was asked to end.
+# Seconds to write what was gathered, after the process was asked to end.
 STOP_S = 5.0
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 60.0

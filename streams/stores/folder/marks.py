@@ -60,8 +60,8 @@ class DirectoryMarks(DirectoryLayout):
             return Replacements()
         except msgspec.DecodeError as error:
             raise StoreError(
-                f"{path}: {error}: stop the workers and remove it; then repeat what replaced a model last, if workers "
-                "have not saved since (omdml replay --publish, forget, learn-on, bootstrap, topics rewind)"
+                f"{path}: {error}: stop the workers and remove it. If a command replaced a model (omdml replay "
+                "--publish, forget, learn-on, bootstrap, topics rewind) and no worker has saved since, run it again"
             ) from error
 
     def _offset(self, partition: Partition, replacements: Replacements) -> int | None:

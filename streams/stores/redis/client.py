@@ -21,7 +21,7 @@ from omdml.streams.addresses import SCHEMES, masked, without_prefix
 TIMEOUT_S = 2.0
 # All that is sent twice is a compare-and-set, or means the same twice.
 RETRIES = 1
-# An idle connection is asked for a sign of life before it is used.
+# A connection that was idle for so many seconds is asked for a sign of life before it is used.
 HEALTH_CHECK_S = 5
 # Bytes of a value whose copy would take longer than the two system calls that it saves.
 LARGE = 100_000

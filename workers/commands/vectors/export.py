@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 )
 @click.option("--version", type=click.IntRange(min=0), help="A version that is still stored; default: the live one.")
 @click.option("--task", help="Task in whose sense to export, if the model has tasks.")
-@click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")
+@click.option("--follow", is_flag=True,
+              help="Go on with what DIR holds, and follow new versions until Ctrl-C or SIGTERM.")  # fmt: skip
 @click.option(
     "--moved",
     default=0.01,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Index for searches. approximate: it may miss a near item. none: each search is an exact scan.",
 )
-@click.option("--follow", is_flag=True, help="Follow new versions until a signal comes.")
+@click.option("--follow", is_flag=True, help="Follow new versions until Ctrl-C or SIGTERM.")
 @click.option(
     "--moved",
     default=0.01,

@@ -21,8 +21,8 @@ def lost_store(facts: Facts) -> list[Remark]:
         return []
     if _was_read(facts):
         seen = f"group {log.group!r} has read this log before"
-        anew = "take another log.group" if isinstance(log, FileLog) else "omdml topics rewind"
-        then = f"no worker goes on. To learn everything again: {anew}"
+        remedy = "take another log.group" if isinstance(log, FileLog) else "omdml topics rewind"
+        then = f"no worker goes on. To learn everything again: {remedy}"
     elif letters := _letters(facts):
         seen = f"workers have read this log before: they left {amount(letters, 'dead letter')}"
         then = "a worker that is started learns the whole log again, into a new store"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# By code: words that each message about the reason contains.
+# The words that each message about a reason contains, by the code of the reason.
 WORDS = {
     "worse": "not as good on",
     "leap_norm": "the norm of",

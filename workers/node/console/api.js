@@ -6,7 +6,7 @@ const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
 const KEPT = "omdml token";
 // What a node says if it did nothing yet, because others were before this request, or the token made too many.
 const LATER = ["busy", "too_many"];
-// Between two requests then, and how many there are at most.
+// The pause before such a request is sent again, and how often it is sent at most.
 const BUSY_MS = 1000;
 const BUSY_TURNS = 10;
 const NEEDED = "Some requests need a token.";

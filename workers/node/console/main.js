@@ -26,7 +26,7 @@ let leave = () => {};
 let turn = 0;
 let drawn = 0;
 let patterns = [];
-// Of the catalogue whose items the page shows.
+// The generation of the catalogue whose items the page shows.
 let generation = "";
 
 const adding = (set) => (listener) => {

@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { el, say, tell, trying, whole } from "./dom.js";
 import { itemAt, labelOf, listed } from "./picture.js";
 
-// Pixels a side, at least: items fill the width.
+// The least side of an item in pixels: items fill the width.
 const SIDE = 56;
 const GAP = 6;
 const PART = 200;
@@ -78,14 +78,14 @@ export class Picker {
     return Math.floor((this.element.clientWidth - GAP) / this.columns);
   }
 
-  draw(anew = false) {
+  draw(again = false) {
     // A click is lost if what it began on is gone before it ends.
-    if (anew && this.element.matches(":active")) {
+    if (again && this.element.matches(":active")) {
       requestAnimationFrame(() => this.draw(true));
       return;
     }
     const { columns, step } = this;
-    if (anew) {
+    if (again) {
       this.at = Math.max(0, Math.min(this.at, this.total - 1));
       this.sheet.replaceChildren();
       this.cells.clear();

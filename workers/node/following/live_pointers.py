@@ -89,7 +89,7 @@ class Refresher:
             self._fallen.pop(model, None)
 
     def refresh(self, model: str) -> View | None:
-        """Make the model's view what the store points at, if that can be served; answer the view there is.
+        """Make the model's view what the store points at, if that can be served. Return the view that there is now.
 
         Raises StoreError if the store is out of reach.
         """

@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
-    ``at`` is in seconds since the epoch. ``freshness_s`` says how old the oldest event was of those that answers took
-    into account for the first time at this step, and ``stages`` are its parts in seconds. Both are null if no such
+    ``at`` is in seconds since the epoch. ``freshness_s`` is the age, at this step, of the oldest event that answers
+    take into account only from this step on. ``stages`` are its parts in seconds. Both are null if no such
     event is known. ``newest_event_at`` is the time of the newest event that the version has learned.
     """
 

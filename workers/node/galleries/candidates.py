@@ -221,5 +221,5 @@ def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:
     return [ids[row] for row in np.sort(rows).tolist()]
 
 
-# For a node whose models have all their items here.
+# The indexes of a node that holds all items of its models.
 NO_CANDIDATES: Mapping[str, CandidateIndex] = {}

@@ -1,5 +1,5 @@
-"""Connections of a node's HTTP server, bounded: how many there are, how long a request or an answer may take, how much
-of a request may be anything but its body, and how many requests may wait.
+"""Limits of the connections of a node's HTTP server: how many there are, how long a request or an answer may take, how
+many bytes a request may have besides its body, and how many requests may wait.
 
 uvicorn waits for ever for the rest of a request, and for a client that does not read its answer. It keeps heads and
 trailers of any length, and any number of requests that a client sends ahead. Its other parser, h11, has a limit for
@@ -91,9 +91,9 @@ class BoundedConnection(HttpToolsProtocol):
     """A connection that is ended if it takes too long or says too much, or if there are too many."""
 
     # Ends a connection whose request does not come whole.
-    _request: TimerHandle | None = None
+    _request_deadline: TimerHandle | None = None
     # Ends a connection whose answer is not read.
-    _answer: TimerHandle | None = None
+    _answer_deadline: TimerHandle | None = None
     # Bytes that came since the last piece of a body, or the end of the last request.
     _without_body = 0
     # What was parsed of this request's head and trailers.
@@ -120,18 +120,18 @@ class BoundedConnection(HttpToolsProtocol):
             _refusals.tell(open=MAX_CONNECTIONS)
             transport.abort()
         else:
-            self._request = self._deadline()
+            self._request_deadline = self._deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timeouts of a connection that has ended."""
+        """Cancel the deadlines of a connection that has ended."""
         self._request_came()
         self._answer_read()
         super().connection_lost(exc)
         self._metrics.connections.set(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
-        """Take in some bytes; a head, a field or trailers that do not end are not waited for."""
-        self._request = self._request or self._deadline()
+        """Take in some bytes. End the connection if a head, a field or trailers have no end within the limit."""
+        self._request_deadline = self._request_deadline or self._deadline()
         self._without_body += len(data)
         super().data_received(data)
         if self._without_body > MAX_HEAD_BYTES and not self.transport.is_closing():
@@ -223,16 +223,16 @@ class BoundedConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """Start the clock of a client that does not read its answer for now."""
-        self._answer = self._deadline()
+        self._answer_deadline = self._deadline()
         super().pause_writing()
         self._bound_unread()
 
     def _bound_unread(self) -> None:
         """End the connections that have waited longest for their clients to read, if all of them hold too much."""
         waiting = [
-            (connection._answer.when(), size, connection.transport)
+            (connection._answer_deadline.when(), size, connection.transport)
             for connection in self.connections
-            if isinstance(connection, BoundedConnection) and connection._answer
+            if isinstance(connection, BoundedConnection) and connection._answer_deadline
             and (size := connection.transport.get_write_buffer_size())
         ]  # fmt: skip
         held = sum(size for _, size, _ in waiting)
@@ -244,7 +244,7 @@ class BoundedConnection(HttpToolsProtocol):
             transport.abort()
 
     def resume_writing(self) -> None:
-        """Stop it: the client reads on."""
+        """Stop that clock: the client reads on."""
         self._answer_read()
         super().resume_writing()
 
@@ -252,11 +252,11 @@ class BoundedConnection(HttpToolsProtocol):
         return self.loop.call_later(REQUEST_S, self.transport.abort)
 
     def _request_came(self) -> None:
-        if self._request is not None:
-            self._request.cancel()
-            self._request = None
+        if self._request_deadline is not None:
+            self._request_deadline.cancel()
+            self._request_deadline = None
 
     def _answer_read(self) -> None:
-        if self._answer is not None:
-            self._answer.cancel()
-            self._answer = None
+        if self._answer_deadline is not None:
+            self._answer_deadline.cancel()
+            self._answer_deadline = None

@@ -165,8 +165,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned`, `unpinned`, or `model_deleted` "
         "(the model answers as it begins, or not at all)",
         "at": "When this node began to answer with this version, " + SECONDS,
-        "freshness_s": "How old the oldest event was of those that answers took into account for the first time at "
-        "this step, in seconds; null if unknown",
+        "freshness_s": "The age, at this step, of the oldest event that answers take into account only from this step "
+        "on, in seconds; null if unknown",
         "stages": "How `freshness_s` is made up, in seconds, by the stage on the way to the node; null if unknown",
         "newest_event_at": "Time of the newest event that the version has learned, " + SECONDS + "; null if unknown",
         "figures": "What the learner reports about itself, by name",

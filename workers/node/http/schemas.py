@@ -112,7 +112,7 @@ HISTORY_LINE = {
         "reason": {"type": "string", "description": "Why, if a reason is known"},
         "actor": {"type": "string", "description": "Who moved the version: the name of a token, or a user"},
         "digest": {"type": "string", "description": "A checksum of the version"},
-        "epoch": {"type": "string", "description": "The claim under which a worker published the version"},
+        "epoch": {"type": "string", "description": "The epoch of the worker that published the version"},
     },
 }
 LETTERS = {

@@ -29,14 +29,14 @@ BACKLOG = 2048
 # store, log, catalogues and libraries have files of their own. Without one left, asyncio logs without end, and nothing
 # can be read from the store.
 OPEN_FILES = MAX_CONNECTIONS + BACKLOG + 500
-# For requests that are being answered when the server stops.
+# Seconds for requests that are being answered when the server stops.
 GRACE_S = 10
 
 log = structlog.get_logger(__name__)
 
 
 class HttpServer:
-    """Serves an app; the port is taken when this is made, so that who else has it is known at once.
+    """Serves an app. It takes the port when it is made, so a port that another process has is noticed at once.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class HttpServer:
             self._server.run([self._socket])
 
     def condition_of(self, node: RetrievalNode) -> Callable[[], Condition]:
-        """Answers how the node that is served here is."""
+        """A function that tells the condition of the node that this server serves."""
 
         def condition() -> Condition:
             missing, stopping = node.readiness.awaited(), bool(self._server.should_exit)
@@ -118,7 +118,7 @@ class _Server(uvicorn.Server):
 
 
 def _is_not_of_a_cancelled_request(record: logging.LogRecord) -> bool:
-    """Whether uvicorn says something else than that it cancels requests, which it says with a traceback for each."""
+    """Whether a line of uvicorn is not about a request that it cancels: each such line would have a traceback."""
     error = record.exc_info and record.exc_info[1]
     return not isinstance(error, asyncio.CancelledError) and not record.getMessage().startswith("Cancel ")
 

@@ -9,13 +9,13 @@ import { anyItem, Picker } from "../picker.js";
 import { arrow, fieldsOf, itemOf, labelOf, moreOf, named, picture } from "../picture.js";
 
 const SHOWN = 20;
-// Of people who type, before the grid is asked anew.
+// If nobody types for so long, the page asks for the items that are meant.
 const PAUSE_MS = 150;
-// After which it is said why there may be no version.
+// If no version came for so long after marks were sent, the page says why there may be none.
 const LATE_MS = 4000;
 // Marks that are kept for judging are never learned. A version that comes later than this may be that of another person.
 const TOLD_MS = 60000;
-// Between two searches that nobody on this page asked for, while others teach the model.
+// While others teach the model, the page waits so long between two searches that nobody on it asked for.
 const FOLLOW_MS = 1000;
 const MARKED = { relevant: "marked as fitting", irrelevant: "marked as not fitting" };
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";

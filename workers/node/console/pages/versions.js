@@ -10,7 +10,7 @@ const SHOWN = 10;
 const LINES = 200;
 // The choice that follows whatever answers.
 const LIVE = "live";
-// Between two looks at the history while versions come.
+// While versions come, the page waits so long between two looks at the history.
 const LOOK_MS = 2000;
 
 export async function versionsPage(place, { model, query: begin, remember, onStep }) {

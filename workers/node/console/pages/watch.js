@@ -7,8 +7,8 @@ import { colourOf } from "../parts.js";
 
 const KEPT = 1000;
 const ROWS = 12;
-// Between two drawings, as versions may come twenty times a second, and between two looks at the history while versions
-// come, and while none does.
+// The least time between two drawings, because versions may come twenty times a second. Then the time between two looks
+// at the history, while versions come and while none comes.
 const DRAW_MS = 500;
 const HISTORY_MS = 5000;
 const WITHHELD_MS = 15000;
@@ -44,13 +44,13 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => (step.what === "model_deleted" ? null : step.weights[name] ?? 0), colourOf(names, at)])),
-    new Chart("Hedge's loss", "How wrong the parts of the model were so far, each by its weight. It stays below the bound.", count, () => [
+    new Chart("Hedge's loss", "How wrong the parts of the model were so far. Each part counts by its weight. The loss stays below the bound.", count, () => [
       ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],
-    ], "Nothing to show yet: only learners that weigh with Hedge have it (dca, lomdml and omdml)."),
+    ], "Nothing to show yet: only learners that set weights by Hedge have it (dca, lomdml and omdml)."),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Comparisons a second", "How much is learned, in the mean of ten seconds. One click can stand for several comparisons.", count, () => [
+    new Chart("Comparisons a second", "How many comparisons are learned in a second, as a mean over ten seconds. One click can stand for several comparisons.", count, () => [
       // A mean holds for all of the time before it: a line that slopes through a pause would say that clicks came.
       ["comparisons", rate, 1, globalThis.uPlot.paths.stepped({ align: -1 })],
     ]),
@@ -216,7 +216,7 @@ class Chart {
     redraw(this.rows, table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
   }
 
-  /** Forget the lines; the next drawing makes them anew. */
+  /** Forget the lines; the next drawing makes them again. */
   wipe() {
     this.plot?.destroy();
     this.plot = null;
