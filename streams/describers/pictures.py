@@ -57,7 +57,7 @@ def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
     except PictureError:
         raise
     except Image.DecompressionBombError as error:
-        raise PictureError(f"it has far more pixels than expected, which are {max_pixels:,} at most") from error
+        raise PictureError(f"it has far more than the {max_pixels:,} pixels that are allowed") from error
     except UnidentifiedImageError:
         # Pillow's own message only names an object in memory.
         raise PictureError("it is not a JPEG, PNG, WebP or GIF, or its beginning is damaged") from None
