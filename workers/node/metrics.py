@@ -21,7 +21,7 @@ from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.galleries.indexing import is_approximate
-from omdml.workers.node.live_model import View
+from omdml.workers.node.view import View
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, Families, ModelLabels, at_zero
 from omdml.workers.telemetry.single_models import SingleModels

@@ -27,12 +27,12 @@ from omdml.workers.node.following.making_views import PATIENCE_S
 from omdml.workers.node.following.past_views import PastViews
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.gallery import Query
-from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.readiness import Readiness
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Paging, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
+from omdml.workers.node.view import View
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels

@@ -9,7 +9,7 @@ from omdml.workers.node.configured_models import ConfiguredModels
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.live_pointers import Refresher
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from omdml.workers.node.live_model import View
+from omdml.workers.node.view import View
 
 
 class Readiness:

@@ -11,9 +11,9 @@ from omdml.workers.node.attributes.index_filters import pushed_down
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.gallery import Query
-from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.answers import Answers
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 
 # The attribute that says what people call an item.
 LABEL = "label"

@@ -15,8 +15,8 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
-from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 
 # The pointer of a view of which nothing was published. Any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)

@@ -25,8 +25,8 @@ from omdml.workers.node.following.making_views import (
 from omdml.workers.node.following.went_live import Steps
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
-from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.view import View
 
 # If more rows than this came to a large gallery, they are embedded in the background.
 ROWS_AT_ONCE = 10_000

@@ -15,8 +15,8 @@ from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.configuration.wording import STORE_FELL_BACK
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.hot_swap import LiveViews
-from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.view import View
 from omdml.workers.versions.targets import readable, since_reset
 
 # Older snapshots that a node tries to load if the newest is damaged.

@@ -20,7 +20,7 @@ from omdml.workers.node.galleries.gallery import PROBES, Features, Gallery, Inde
 from omdml.workers.node.galleries.reranking import LEAST_ROWS, Reranking
 from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
-from omdml.workers.node.live_model import SetView, View
+from omdml.workers.node.view import SetView, View
 
 # An embedding that takes longer is made in the background, behind a bridge or candidates that are ranked again.
 PATIENCE_S = 0.02

@@ -10,8 +10,8 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.node.following.making_views import embedded_view
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
-from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 
 # Views that are kept: one to look at, and one to compare it with.
 KEPT = 2

@@ -12,8 +12,8 @@ import msgspec
 import structlog
 
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import STAGES, is_recent, stages_of
+from omdml.workers.node.view import View
 from omdml.workers.versions.inspection import weights
 
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a list of any length

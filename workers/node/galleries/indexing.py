@@ -7,7 +7,7 @@ from dataclasses import replace
 from omdml.retrieval import cells
 from omdml.workers.node.galleries.gallery import Gallery, Index
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
-from omdml.workers.node.live_model import View
+from omdml.workers.node.view import View
 
 # If this share of a gallery's rows came after its approximate index was made, the index is made again.
 OUTSIDE = 0.05

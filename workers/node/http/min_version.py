@@ -11,9 +11,9 @@ import time
 
 from starlette.concurrency import run_in_threadpool
 
-from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 
 # Seconds until a node that does not have the version yet says so: more than it takes to hear of it without a hint.
 WAIT_S = 2.0

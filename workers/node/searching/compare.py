@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.answers import Found, Paging
 from omdml.workers.node.searching.options import Options, SearchError
+from omdml.workers.node.view import View
 
 # Ranks are counted up to this place. An item further down has none.
 DEPTH = 1_000

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from starlette.concurrency import run_in_threadpool
 
 from omdml.workers.node.galleries.gallery import AT_ONCE, Query
-from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Paging
 from omdml.workers.node.searching.options import Options
+from omdml.workers.node.view import View
 
 # Numbers that a scan reads. Fewer take under 0.2 ms, and the hop to a thread costs as much.
 INLINE_WORK = 3_000_000

@@ -19,10 +19,10 @@ from omdml.workers.node.experiments.experiments import Experiment, Experiments, 
 from omdml.workers.node.http.middleware.request_id import HEADER
 from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, struct_of_body
-from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answer, Answers, single
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 
 MAX_CLICKS, MAX_CLICKS_BYTES = 1000, 1 << 18
 

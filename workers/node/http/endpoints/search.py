@@ -17,11 +17,11 @@ from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.min_version import check_version, view_from
 from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, own_query, search_of_body, search_of_parameters
-from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Paging, single
 from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
+from omdml.workers.node.view import View
 
 # Of the digest of a version, enough to tell it from another one.
 DIGITS = 16

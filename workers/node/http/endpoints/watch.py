@@ -33,11 +33,11 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     parameters_as,
 )
-from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compare_versions
 from omdml.workers.node.searching.options import SearchError
+from omdml.workers.node.view import View
 from omdml.workers.versions.inspection import parts, weighed, weights
 from omdml.workers.versions.judgement import judgement
 
