@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,25 +69,38 @@ class CosineMetric(Metric):
 
         rows, dtype = check_features(features, self._dims), self.mean.dtype
         embedded = np.empty((rows, self.size), dtype)
-        room = np.empty((min(rows, ROWS_AT_ONCE), len(self.mean)), dtype)
+        room = np.empty((min(rows, ROWS_AT_ONCE), max(self._counting.values())), dtype)
         with one_blas_thread():
             for start in range(0, rows, ROWS_AT_ONCE):
                 part = slice(start, min(start + ROWS_AT_ONCE, rows))
                 centred, column = self._centred(features, part, room), 0
                 for name, matrix in self.experts.items():
-                    vectors, width = projected(centred, matrix), rows_of(matrix)
+                    counting, width = self._counting[name], rows_of(matrix)
+                    vectors = projected(centred[:, :counting], matrix[:, :counting])
                     factor = dtype.type(math.sqrt(self.shares[name]))
                     unit_rows(vectors, factor, embedded[part, column : column + width])
                     column += width
         return embedded
 
+    @cached_property
+    def _counting(self) -> dict[str, int]:
+        """How many of an item's numbers count for each expert: behind these, its W_j has zeros only.
+
+        A learner leaves out the coordinates with the smallest variances, which come last (MATHS 12 (b)).
+        """
+        return {
+            name: 1 + int(np.flatnonzero(matrix.any(axis=0)).max(initial=-1)) if len(matrix) else len(self.mean)
+            for name, matrix in self.experts.items()
+        }
+
     def _centred(self, features: Mapping[str, Array], part: slice, room: Array) -> Array:
-        """These items minus the mean, all modalities side by side, in the first rows of ``room``."""
+        """The numbers of these items that count, minus the mean, side by side, in the first rows of ``room``."""
         centred, column = room[: part.stop - part.start], 0
         for name, width in self._dims.items():
-            columns = slice(column, column + width)
-            items = np.asarray(features[name][part], room.dtype)
-            np.subtract(items, self.mean[columns], out=centred[:, columns])
+            columns = slice(column, min(column + width, room.shape[1]))
+            if columns.start < columns.stop:
+                items = np.asarray(features[name][part, : columns.stop - column], room.dtype)
+                np.subtract(items, self.mean[columns], out=centred[:, columns])
             column += width
         return centred
 

@@ -50,6 +50,19 @@ def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
         )
 
 
+@pytest.mark.parametrize("counting", [(6, 6), (3, 7), (2, 1), (0, 5), (0, 0)])
+def test_numbers_behind_which_a_matrix_has_zeros_only_do_not_count(counting):
+    metric, features = made()
+    experts = {name: matrix.copy() for name, matrix in metric.experts.items()}
+    for matrix, numbers in zip(experts.values(), counting, strict=True):
+        matrix[:, numbers:] = 0
+    metric = CosineMetric(metric.dims, metric.mean, experts, metric.shares)
+    embedded = metric.embed(features)
+    assert embedded.any() == any(counting)
+    for p, q in ((0, 1), (3, 7)):
+        assert ((embedded[p] - embedded[q]) ** 2).sum() == pytest.approx(literal(metric, features, p, q), abs=1e-12)
+
+
 def test_a_cosine_metric_travels_as_bytes():
     metric, features = made("float32")
     again = metric_from_bytes(metric_to_bytes(metric))
