@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, count, takewhile
+from itertools import count, takewhile
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -72,9 +72,10 @@ def pieces_of(data: bytes) -> list[bytes]:
 
 def read_pieces(fields: Mapping[bytes, bytes]) -> bytes | None:
     """The checkpoint in these fields of its hash, None if there is none."""
-    names = chain([b"data"], (b"data:%d" % number for number in count(2)))
-    pieces = [fields[name] for name in takewhile(fields.__contains__, names)]
-    return b"".join(pieces) if pieces else None
+    if b"data" not in fields:
+        return None
+    later = (fields.get(b"data:%d" % number) for number in count(2))
+    return b"".join([fields[b"data"], *takewhile(lambda piece: piece is not None, later)])
 
 
 class ClaimAnswer(NamedTuple):
