@@ -76,8 +76,8 @@ DESCRIBER = Format("describer", 1)
 # The layout of a folder store, its marks and its history entries. Number 2 notes which checkpoint was saved last,
 # number 3 in each mark which replaced checkpoint its owner knew of.
 FOLDER_STORE = Format("folder store", 3)
-# The keys of a Redis store and their fields. Number 2 knows checkpoints in pieces.
-REDIS_STORE = Format("Redis store", 2)
+# The keys of a Redis store and their fields.
+REDIS_STORE = Format("Redis store", 1)
 # The committed position of a group that reads a log in files.
 COMMIT = Format("committed position", 1)
 # Number 2 knows letters that were dismissed.

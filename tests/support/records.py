@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
-from omdml.streams.stores.redis.keys import read_pieces
-
 NO_HEADERS: Mapping[str, bytes] = {}
 # Partition and offset of a record.
 Place = tuple[int, int]
@@ -129,7 +127,7 @@ def checkpoints_in_folder(store: Path) -> list[bytes]:
 
 def checkpoints_in_redis(client: Any, prefix: str) -> list[bytes]:
     """The newest checkpoint of every model in a store that is Redis or Valkey, by any client of these."""
-    return [read_pieces(client.hgetall(key)) or b"" for key in sorted(client.scan_iter(f"{prefix}:*:checkpoint"))]
+    return [client.hget(key, "data") for key in sorted(client.scan_iter(f"{prefix}:*:checkpoint"))]
 
 
 def read_outcomes(metrics: Iterable[str]) -> Counter[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count, takewhile
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -58,24 +57,6 @@ class ModelKeys:
     def snapshot(self, version: int, digest: str) -> str:
         """The key of a snapshot's bytes."""
         return f"{self.snapshots}{version}:{digest}"
-
-
-# A checkpoint lies in pieces of at most so many bytes. A server takes 3.4 MB in pieces in two thirds of the time that
-# it takes them as one value.
-PIECE = 1 << 20
-
-
-def pieces_of(data: bytes) -> list[bytes]:
-    """The pieces of a checkpoint, at least one: the fields ``data``, ``data:2``, ``data:3`` and so on."""
-    return [data[start : start + PIECE] for start in range(0, max(len(data), 1), PIECE)]
-
-
-def read_pieces(fields: Mapping[bytes, bytes]) -> bytes | None:
-    """The checkpoint in these fields of its hash, None if there is none."""
-    if b"data" not in fields:
-        return None
-    later = (fields.get(b"data:%d" % number) for number in count(2))
-    return b"".join([fields[b"data"], *takewhile(lambda piece: piece is not None, later)])
 
 
 class ClaimAnswer(NamedTuple):

@@ -15,22 +15,14 @@ CLAIM = """
 -- The owner's nonce is part of the epoch. A retry finds its own nonce there and does not raise the epoch again;
 -- otherwise it would fence itself.
 local epoch, checkpoint, newest, previous, nonce = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
-local function read(key)
-  local pieces = {}
-  repeat
-    local piece = redis.call('HGET', key, #pieces == 0 and 'data' or 'data:' .. #pieces + 1)
-    if piece then pieces[#pieces + 1] = piece end
-  until not piece
-  return #pieces > 0 and table.concat(pieces)
-end
 local owner = redis.call('GET', epoch) or '0-'
 local counter, by = string.match(owner, '^(%d+)%-(.*)$')
 if by ~= nonce then
   owner = string.format('%010d-%s', counter + 1, nonce)
   redis.call('SET', epoch, owner)
 end
-local data, digest, damaged = read(checkpoint), unpack(redis.call('HMGET', checkpoint, 'digest', 'damaged'))
-local before = not data and read(previous)
+local data, digest, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'digest', 'damaged'))
+local before = not data and redis.call('HGET', previous, 'data')
 return {owner, data, digest, damaged, redis.call('HGET', newest, 'saved'), before}
 """
 
@@ -46,9 +38,9 @@ SAVE = """
 -- Compare and set the checkpoint; keep the one before it, unless that is damaged. '' stands for any placement.
 -- The order of the checks matters. 'lost' comes first: without an epoch the store has forgotten its owners. A position
 -- that goes back is refused, because it can only be the late write of an earlier owner; 'back' allows it on purpose.
--- The owner of the partition reads it again from 'reread' on, if that is not ''. The pieces of the data come last.
+-- The owner of the partition reads it again from 'reread' on, if that is not ''.
 local epoch, checkpoint, previous, newest, placement, mark, replacements = unpack(KEYS)
-local owner, topic, partition, offset, version, digest, back, placed, reread = unpack(ARGV)
+local owner, topic, partition, offset, version, digest, data, back, placed, reread = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
@@ -74,8 +66,7 @@ elseif kept_topic then
   redis.call('RENAME', checkpoint, previous)
 end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
-  'version', version, 'digest', digest, 'epoch', owner, 'data', ARGV[10])
-for number = 2, #ARGV - 9 do redis.call('HSET', checkpoint, 'data:' .. number, ARGV[9 + number]) end
+  'version', version, 'digest', digest, 'epoch', owner, 'data', data)
 redis.call('HSET', newest, 'saved', digest)
 read_again()
 return 'stored'

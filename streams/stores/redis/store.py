@@ -8,8 +8,7 @@
 ``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved,
                                                        the digest of the checkpoint that was saved last
 ``omdml:{shop}:checkpoint``, ``:checkpoint:previous``  hash: data, home_topic, home_partition, next, version, digest,
-                                                       epoch; damaged if the newest could not be read. What is longer
-                                                       than 1 MiB goes on in data:2, data:3 and so on
+                                                       epoch; damaged if the newest could not be read
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
@@ -44,16 +43,7 @@ from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.client import changing, reaching
 from omdml.streams.stores.redis.database import run
-from omdml.streams.stores.redis.keys import (
-    ClaimAnswer,
-    pieces_of,
-    read_entry,
-    read_names,
-    read_pieces,
-    read_pointer,
-    read_position,
-    replaced,
-)
+from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_names, read_pointer, read_position, replaced
 from omdml.streams.stores.redis.marks import RedisMarks
 from omdml.streams.stores.redis.watch import RedisWatch
 from omdml.streams.stores.retention import RETENTION, SPARE, RetentionOf
@@ -144,8 +134,8 @@ class RedisStore(RedisMarks):
                     self._condemn([self._keys.model(model).checkpoint], [replies[model].digest])
             with self._asking(damaged) as (pipeline, answers):
                 for model in damaged:
-                    pipeline.hgetall(self._keys.model(model).previous)
-            before |= zip(damaged, map(read_pieces, answers), strict=True)
+                    pipeline.hget(self._keys.model(model).previous, "data")
+            before |= zip(damaged, answers, strict=True)
         claims: dict[str, Claim | CorruptError] = {}
         for model, claim in replies.items():
             data = before[model]
@@ -187,8 +177,8 @@ class RedisStore(RedisMarks):
     def peek(self, model: str) -> Checkpoint | None:
         keys = self._keys.model(model)
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.hgetall(keys.checkpoint).hgetall(keys.previous)
-            checkpoints = map(read_pieces, pipeline.execute())
+            pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
+            checkpoints = pipeline.execute()
         sound = (read_checkpoint(model, data, self._where, quiet=True) for data in checkpoints if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
@@ -228,8 +218,8 @@ class RedisStore(RedisMarks):
                 home, offset, digest = Saved.of(checkpoint, data)
                 names = [keys.epoch, keys.checkpoint, keys.previous, keys.newest]
                 names += [self._keys.placement(home[0]), self._keys.mark(Partition(*home)), self._keys.replacements]
-                values = [epoch, *home, offset, checkpoint.version, digest, int(back), placed]
-                run(pipeline, self._save, names, [*values, "" if reread is None else reread, *pieces_of(data)])
+                values = [epoch, *home, offset, checkpoint.version, digest, data, int(back), placed]
+                run(pipeline, self._save, names, [*values, "" if reread is None else reread])
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def models(self) -> list[str]:

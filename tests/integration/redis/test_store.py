@@ -15,7 +15,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.journal import MOVES_KEPT
-from omdml.streams.stores.redis import keys, scripts
+from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.configuration.loading import load
@@ -76,34 +76,6 @@ def test_any_client_can_read_what_is_live(store: RedisStore, client: redis.Redis
     assert (fields[b"home_topic"], fields[b"home_partition"], fields[b"next"]) == (b"topic-id", b"3", b"9")
     assert Checkpoint.from_bytes(fields[b"data"]) == checkpoint(9)
     assert client.get("omdml:{shop}:epoch") == fields[b"epoch"] == epoch.encode()
-
-
-def test_a_long_checkpoint_lies_in_pieces(
-    store: RedisStore, client: redis.Redis, damage: Damage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "PIECE", 100)
-    epoch = published(store, 4)
-    for version in (8, 9):
-        store.save(checkpoint(version), epoch)
-    fields, data = client.hgetall("omdml:{shop}:checkpoint"), checkpoint(9).to_bytes()
-    pieces = [fields[name] for name in (b"data", *(b"data:%d" % number for number in range(2, len(data) // 100 + 2)))]
-    assert b"".join(pieces) == data
-    assert max(map(len, pieces)) == 100
-    assert store.peek("shop") == store.claim("shop").checkpoint == checkpoint(9)
-    damage()
-    assert store.peek("shop") == store.claim("shop").checkpoint == checkpoint(8)
-
-
-def test_a_short_checkpoint_after_a_long_one_has_no_pieces_of_that(
-    store: RedisStore, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    epoch = published(store, 4)
-    with monkeypatch.context() as patch:
-        patch.setattr(keys, "PIECE", 100)
-        store.save(checkpoint(8), epoch)
-    store.save(checkpoint(9), epoch)
-    assert b"data:2" not in client.hgetall("omdml:{shop}:checkpoint")
-    assert store.claim("shop").checkpoint == checkpoint(9)
 
 
 def test_a_refused_publisher_leaves_nothing_and_what_is_published_stays(store: RedisStore, client: redis.Redis) -> None:
