@@ -70,6 +70,7 @@ SHAPES = {
     "128 -> 64, lomdml": Shape([128], "lomdml", 64),
     "nine modalities, 512 mapped, dca": Shape(NINE, "dca", 512),
     "digits, 512 mapped, dca": Shape([], "dca", 512),
+    "digits, 128 mapped, dca": Shape([], "dca", 128),
 }
 
 
