@@ -110,6 +110,21 @@ def test_the_command_fails_if_a_figure_disagrees(page, tmp_path, monkeypatch, ca
     assert sentence in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("printed", "code", "runs"),
+    [(["p99 1.06 times"], 0, 1), (["p99 9 times", "p99 1.06 times"], 0, 2), (["p99 9 times", "p99 8 times"], 1, 2)],
+)
+def test_a_figure_that_disagrees_is_measured_once_more(page, tmp_path, monkeypatch, capsys, printed, code, runs):
+    page("At most 1.1x.")
+    lines = iter(printed)
+    monkeypatch.setattr(evidence, "load", lambda: {"toy": [Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")]})
+    monkeypatch.setattr(evidence, "run", lambda name: True)
+    monkeypatch.setattr(evidence, "read", lambda name: recorded(tmp_path, line=next(lines)))
+    assert evidence.main(["toy"]) == code
+    assert next(lines, None) is None
+    assert ("1 of 1 figures of toy disagree, so it is measured once more" in capsys.readouterr().out) == (runs == 2)
+
+
 def test_the_command_fails_if_a_benchmark_did_not_run(page, monkeypatch, capsys):
     page("At most 1x.")
     monkeypatch.setattr(evidence, "load", lambda: {"toy": [Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")]})
