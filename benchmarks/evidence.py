@@ -188,10 +188,10 @@ def check(name: str, claims: Sequence[Claim], recorded: bool, console: Console) 
     return Checked(verdicts, [f"{name}: {sentence}" for sentence in problems], printout.took_s)
 
 
-def check_twice(name: str, claims: Sequence[Claim], console: Console) -> Checked:
-    """The same, but if figures disagree, the benchmark runs once more: those that agree then are right."""
-    first = check(name, claims, False, console)
-    if first.problems or not first.wrong:
+def check_twice(name: str, claims: Sequence[Claim], recorded: bool, console: Console) -> Checked:
+    """The same, but if figures disagree that were just measured, they are measured once more, and may agree then."""
+    first = check(name, claims, recorded, console)
+    if recorded or first.problems or not first.wrong:
         return first
     console.print(f"{first.wrong} of {len(first.verdicts)} figures of {name} disagree, so it is measured once more")
     again = check(name, claims, False, console)
@@ -227,11 +227,8 @@ def main(arguments: list[str]) -> int:
     table = Table("document", "figure", "benchmark", "text", "measured", "ratio", "band", "verdict")
     results = []
     for name in options.names or [name for name in claims if options.all or name not in LONG]:
-        checked = (
-            check(name, claims[name], True, console) if options.recorded else check_twice(name, claims[name], console)
-        )
-        add_rows(table, name, checked.verdicts)
-        results.append(checked)
+        results.append(check_twice(name, claims[name], options.recorded, console))
+        add_rows(table, name, results[-1].verdicts)
     wrong, problems = sum(each.wrong for each in results), [text for each in results for text in each.problems]
     console.print(table)
     for sentence in problems:
