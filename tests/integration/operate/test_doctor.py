@@ -142,7 +142,9 @@ def test_a_topic_of_dead_letters_made_while_somebody_looks_is_not_missing(kafka,
         seen = look_up(*asked)
         if not consumers:
             create_topic(KafkaOptions(servers=kafka.servers), f"{topic}.letters")
-            consumers.append(KafkaConsumer(topic, bootstrap_servers=kafka.servers, group_id=topic))
+            # A broker may not know a new topic's partitions yet. The client asks again, and not after five minutes.
+            again = {"metadata_max_age_ms": 500}
+            consumers.append(KafkaConsumer(topic, bootstrap_servers=kafka.servers, group_id=topic, **again))
             wait_for(lambda: consumers[0].poll(100) or consumers[0].assignment(), "the worker to join", 30)
         return seen
 
