@@ -189,7 +189,7 @@ def check(name: str, claims: Sequence[Claim], recorded: bool, console: Console) 
 
 
 def check_twice(name: str, claims: Sequence[Claim], recorded: bool, console: Console) -> Checked:
-    """The same, but if figures disagree that were just measured, they are measured once more, and may agree then."""
+    """The same as ``check``, but if figures disagree, the benchmark runs once more, and they may agree then."""
     first = check(name, claims, recorded, console)
     if recorded or first.problems or not first.wrong:
         return first
