@@ -308,6 +308,22 @@ def wait_in_polls(consumer: Any) -> None:
     consumer._coordinator.time_to_next_poll = lambda: float("inf")
 
 
+def hand_out_at_once(consumer: Any) -> None:
+    """Make a poll hand out records that came just before it asked for more.
+
+    If a fetch is answered after the poll looked for records and before it sends the next fetch, the poll finds that
+    nothing is on its way. It would sleep for up to 0.1 s then, beside records that are there.
+    """
+    fetcher = consumer._fetcher
+    fetch_records = fetcher.fetch_records
+
+    def fetched(*arguments: Any, **options: Any) -> tuple[Any, bool]:
+        records, idle = fetch_records(*arguments, **options)
+        return records, idle and not fetcher._completed_fetches
+
+    fetcher.fetch_records = fetched
+
+
 def is_joining(consumer: Any) -> bool:
     """Whether the group shares out its partitions again, and this member waits for its own: no poll fetches then."""
     coordinator = consumer._coordinator

@@ -12,9 +12,13 @@ from omdml.engines.second_order.discriminant import discriminant_rows, is_guide,
 from omdml.engines.second_order.moments import LEARNED, Moments, covariances, scales
 from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
 from omdml.engines.second_order.state import State
+from omdml.kernels.shared.counts import VERSION
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
 PLAIN, FADED = 5.0, 0.005
+# An expert is not searched again between two refreshes if triplets since the last one make up less than this share of
+# it, times its weight.
+NEW = 0.02
 
 
 def own_experts(
@@ -28,12 +32,27 @@ def own_experts(
     plain = plain_share(pairs.moments)
     wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
     last = {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if name in wanted and len(rows)}
-    rows = {name: array.copy() for name, array in last.items()} if fresh else learned_rows(state, pairs, wanted, last)
+    due = [name for name in wanted if name not in last or _is_due(name, state, pairs, weights)]
+    searched = [] if fresh else due
+    rows = {name: array.copy() for name, array in last.items() if name not in searched}
+    if searched:
+        rows |= learned_rows(state, pairs, searched, {name: last[name] for name in searched if name in last})
+    rows = {name: rows[name] for name in LEARNED if name in rows}
     learned = sum(weights[name] for name in rows)
     if not rows:
         return {"plain": (1.0, state.basis)}
     experts = {"plain": (plain, state.basis)} if plain else {}
     return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
+
+
+def _is_due(name: str, state: State, pairs: AllPairs, weights: Mapping[str, float]) -> bool:
+    """Whether an expert's rows are searched again for what is served between two refreshes (MATHS 12 (k)).
+
+    The expert with the largest weight always is, so that every triplet counts in what is served. The other one is if
+    the new triplets matter enough.
+    """
+    new = (int(state.counts[VERSION]) - int(state.made[0])) / float(pairs.moments.sums[0])
+    return weights[name] == max(weights.values()) or weights[name] * new >= NEW
 
 
 def plain_share(moments: Moments) -> float:

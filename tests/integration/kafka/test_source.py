@@ -1,6 +1,8 @@
 """A Kafka topic as a source of feedback, against a real broker."""
 
 import threading
+import time
+from types import SimpleNamespace
 
 import kafka.errors
 import pytest
@@ -256,6 +258,30 @@ def test_only_who_is_out_of_the_group_is_told_so(
 
     monkeypatch.setattr(reader.source._consumer, "commit", refused)
     assert reader.commit() is result
+
+
+def test_a_poll_does_not_sleep_beside_an_answer_that_came_after_it_had_looked(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a poll that has looked for records, and then its last fetch is answered before it sends the next one
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    fetcher, slept = reader.source._consumer._fetcher, []
+    send = fetcher.send_fetches
+
+    def send_after_an_answer() -> None:
+        monkeypatch.setattr(fetcher, "send_fetches", send)
+        send()
+        write(kafka, topic, numbered(5))
+        until(lambda: not fetcher.in_flight_fetches())
+        send()
+
+    monkeypatch.setattr(fetcher, "send_fetches", send_after_an_answer)
+    monkeypatch.setattr("kafka.consumer.group.time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
+    # Then it goes on at once.
+    reader.read_until(lambda: reader.values == numbered(5))
+    assert slept == []
 
 
 def test_a_client_that_stopped_fetching_is_replaced(

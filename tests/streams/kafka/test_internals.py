@@ -138,6 +138,14 @@ def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
+def test_a_poll_of_its_own_sleeps_if_a_fetch_is_answered_between_two_of_its_steps():
+    steps = inspect.getsource(fetcher.Fetcher.fetch_records)
+    looks, asks, judges = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
+    # It judges that nothing comes by the fetches on their way alone, not by what it has not looked at yet.
+    assert looks < asks < judges
+    assert "_completed_fetches" not in steps
+
+
 def test_a_consumer_keeps_to_itself_that_a_heartbeat_met_another_of_its_name():
     body = inspect.getsource(ConsumerCoordinator._do_heartbeat)
     assert re.search(

@@ -10,6 +10,7 @@ import pytest
 from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
+from omdml.engines.second_order.experts import NEW
 from omdml.engines.second_order.moments import LEARNED, covariances, scales
 from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
 from tests.support.learning.dca import in_units, learner, with_pairs, world
@@ -115,6 +116,24 @@ def test_what_is_served_searches_all_directions_if_the_last_rows_are_no_guide(ma
     model.learn_many(rows[700:710], features)
     assert model.metric.experts.keys() >= set(LEARNED)
     assert searched == list(LEARNED)
+
+
+def test_an_expert_of_less_weight_is_served_as_it_was_until_new_triplets_matter(many):
+    features, rows = many
+    model = learner(features)
+    model.learn_many(rows[:5720], features)
+    engine = model._engine
+    at_refresh = dict(zip(LEARNED, (part.copy() for part in engine.state.rows), strict=True))
+    lighter, heavier = sorted(LEARNED, key=engine._weights().get)
+    weight = engine._weights()[lighter]
+    # From here on, 2 % of the lighter expert come from new triplets.
+    matters = int(5720 / (1 - NEW / weight))
+    assert 5720 < matters < 6864
+    for version, is_searched in ((5721, False), (matters - 30, False), (matters + 30, True)):
+        model.learn_many(rows[model.version : version], features)
+        served = model.metric.experts
+        assert np.array_equal(served[lighter], at_refresh[lighter]) != is_searched
+        assert not np.array_equal(served[heavier], at_refresh[heavier])
 
 
 def test_what_forgets_searches_all_directions_at_every_refresh(many, monkeypatch):
