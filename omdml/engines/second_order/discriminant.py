@@ -134,7 +134,7 @@ class ScaledCovariances(NamedTuple):
 
 
 def rows_near_earlier(compared: ScaledCovariances, earlier: Mapping[str, Array]) -> dict[str, Array]:
-    """What :func:`discriminant_rows` returns, searched near rows A made shortly before: in a third of its time.
+    """What :func:`discriminant_rows` returns, searched near rows A made shortly before, which is faster.
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
     procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). A name is left out, and
