@@ -41,7 +41,7 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# Refreshes during as many pairs as ``memory``.
+# With a ``memory``, at least so many refreshes come while that many comparisons do.
 STRIDE = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300
