@@ -47,8 +47,8 @@ def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features
     """Margins (n,) of judgements, in [-1, 1].
 
     A margin is half the difference of the mean ``v_q . v_set`` of relevant and irrelevant sets. It is 0 if a judgement
-    has no relevant or no irrelevant sets. The margins do not use the scores, whose sigmoid saturates and
-    has a learned slope.
+    has no relevant or no irrelevant sets. The margins do not use the scores, whose sigmoid saturates and has a learned
+    slope.
     """
     groups = [[query, *relevant, *irrelevant] for query, relevant, irrelevant in judgements]
     vectors = metric.embed_sets(features, [rows for sets in groups for rows in sets]) if groups else np.empty((0, 0))

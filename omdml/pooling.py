@@ -117,8 +117,8 @@ def netvlad_start(sample: Mapping[str, Array], clusters: int, rank: int, seed: i
 def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Array, Array]:
     """A (K, D), bias (K,) and k-means centres c (K, D); raises StartError if clusters coincide.
 
-    ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that
-    the two largest assignments have the ratio 2 in the median.
+    ``A_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that s_k is in proportion to ``exp(-alpha |x - c_k|^2)``.
+    alpha is chosen such that the two largest s_k of an element have the ratio 2 in the median.
     """
     # Imported here, because only the start of a set metric needs them, and they would slow down every process.
     from scipy.cluster.vq import kmeans2
@@ -136,7 +136,7 @@ def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Arr
 def reduction(blocks: Array, rank: int) -> tuple[Array, Array]:
     """P (r, K D) and p0 (r,): principal directions of residual blocks (n, K D), batch normalisation folded in.
 
-    ``P V + p0`` has mean 0, equal variances and mean square 1.
+    Over the blocks U, ``P U + p0`` has the mean 0, the same variance in each component, and a mean squared length of 1.
     """
     values, rows = principal(blocks, rank)
     # A direction without variance is left out: it would be divided by zero.

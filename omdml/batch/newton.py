@@ -34,7 +34,7 @@ def fit_vector(
     group: Array | None = None,
     tol: float = 1e-9,
 ) -> dict[str, Array]:
-    """Weights of coordinates that minimises a regularised Huber loss over a whole log (Law 2015, Eq. 2.10 and B.2).
+    """Weights of coordinates that minimise a regularised Huber loss over a whole log (Law 2015, Eq. 2.10 and B.2).
 
         min over w of  lam/2 |w|^2 + sum_q L(w . v_q),    w >= 0 unless ``signed``
 

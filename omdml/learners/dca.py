@@ -57,8 +57,9 @@ class DCA(Learner):
     Learning only adds to sums. Two metrics are computed from these. The one that scores triplets before they are
     learned is computed again (a *refresh*) only at certain versions: at each one up to 6, then each time the number of
     triplets has grown by a fifth, and with a ``memory`` after a tenth of it at the latest. :attr:`metric`, which is
-    served, is computed from all triplets when somebody asks for it. If there are many more coordinates than directions,
-    it takes one step of subspace iteration from the directions of the last refresh (MATHS 12 (k)).
+    served, is computed when somebody asks for it, and every triplet counts in it. If there are many more coordinates
+    than directions, it takes one step of subspace iteration from the directions of the last refresh. The expert with
+    the smaller weight stays as the last refresh made it until new triplets matter for it (MATHS 12 (k)).
 
     If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself

@@ -25,7 +25,7 @@ class Signed(VectorLearner):
 
         w <- w - eta lam w - rate [f + margin > 0] (a - b).
 
-    "f has more than e" is the far pair (f, e) against the near pair (e, e). :mod:`omdml.builders` draws such
+    "Item p has more than item q" is the far pair (p, q) against the near pair (q, q). :mod:`omdml.builders` draws such
     comparisons, and the quadruplets of LAW. Each attribute needs a model of its own. Triplets make no sense here, and
     are refused.
 

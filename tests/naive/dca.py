@@ -167,8 +167,9 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
             M, share = made, faded if any(A is not None for A in made.values()) else 1.0
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
-    for name in hedge:
-        if hedge[name] < max(hedge.values()) and hedge[name] * (len(rows) - refreshed) < 0.02 * n and M[name] is not None:
+    for name, part in hedge.items():
+        matters = part == max(hedge.values()) or part * (len(rows) - refreshed) >= 0.02 * n
+        if not matters and M[name] is not None:
             made[name] = M[name]
     kept = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
     shares = {"plain": faded} if faded and kept else {}

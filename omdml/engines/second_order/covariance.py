@@ -6,10 +6,12 @@ eigendecompositions, a thousand times the work. So two metrics exist:
 - The rows ``W`` of the state score each triplet before it is learned. They are computed at versions that depend on the
   number of comparisons only (:func:`next_refresh`), so the scores, and with them everything in the state, do not
   depend on how comparisons were batched or when somebody asked.
-- The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
-  after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
-  current sums, in about a third of the time that it takes to search all directions. From 4,096 comparisons on, most
-  refreshes take this step, too.
+- The metric that is *served* is computed when it is asked for, and changes nothing in the state. Right after a refresh
+  it consists of ``W``. Later, directions are searched in all sums: near ``W`` by one step of subspace iteration, which
+  takes a quarter to a third of the time of a search of all directions, or else in all directions. Of the two experts,
+  the one with the smaller weight is searched only if the comparisons since the refresh matter for it; until then its
+  rows in ``W`` are served (MATHS 12 (k)). From 4,096 comparisons on, most refreshes take the step of subspace
+  iteration, too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# Refreshes during as many pairs as ``memory``.
+# With a ``memory``, at least so many refreshes come while that many comparisons do.
 STRIDE = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300

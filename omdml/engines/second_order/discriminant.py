@@ -24,8 +24,8 @@ SEEN = 0.3
 LEAST = 1e-6
 # The last directions are dropped, as long as together they have less than this share of the sum of all b - 1.
 TAIL = 0.005
-# A search near earlier directions takes this many of them for granted. So with fewer than twice as many coordinates all
-# directions are computed, which is as fast then.
+# A search near fewer earlier directions takes about as long as one near so many. With fewer than twice as many
+# coordinates, a search of all directions is as fast.
 FEWEST = 60
 # With fewer coordinates, one covariance after the other is as fast as both side by side.
 ONE_BY_ONE = 128
@@ -134,7 +134,7 @@ class ScaledCovariances(NamedTuple):
 
 
 def rows_near_earlier(compared: ScaledCovariances, earlier: Mapping[str, Array]) -> dict[str, Array]:
-    """What :func:`discriminant_rows` returns, searched near rows A made shortly before: in a third of its time.
+    """What :func:`discriminant_rows` returns, searched near rows A made shortly before, which is faster.
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
     procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). A name is left out, and

@@ -16,8 +16,8 @@ from omdml.kernels.shared.counts import VERSION
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
 PLAIN, FADED = 5.0, 0.005
-# An expert is not searched again between two refreshes if triplets since the last one make up less than this share of
-# it, times its weight.
+# Between two refreshes, the expert with the smaller weight is not searched again while its weight, times the share of
+# new events, is below this.
 NEW = 0.02
 
 
@@ -26,8 +26,8 @@ def own_experts(
 ) -> dict[str, tuple[float, Array]]:
     """Share and matrix (r, D) of a model's own experts, from all pairs and Hedge's weights.
 
-    ``W`` is ``fresh`` if it was made from these pairs: then it is served. A matrix without rows stands for the
-    coordinates as they are.
+    The rows ``W`` of the last refresh are ``fresh`` if they were made from exactly these pairs. Then nothing is
+    searched, and they are served. A matrix without rows stands for the coordinates as they are.
     """
     plain = plain_share(pairs.moments)
     wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
@@ -46,10 +46,10 @@ def own_experts(
 
 
 def _is_due(name: str, state: State, pairs: AllPairs, weights: Mapping[str, float]) -> bool:
-    """Whether an expert's rows are searched again for what is served between two refreshes (MATHS 12 (k)).
+    """Whether an expert that has rows is searched again for what is served between two refreshes (MATHS 12 (k)).
 
-    The expert with the largest weight always is, so that every triplet counts in what is served. The other one is if
-    the new triplets matter enough.
+    The expert with the largest weight always is, so that every triplet counts in what is served. (Both are, if their
+    weights are equal.) The other one is searched if the events since the last refresh matter enough for it.
     """
     new = (int(state.counts[VERSION]) - int(state.made[0])) / float(pairs.moments.sums[0])
     return weights[name] == max(weights.values()) or weights[name] * new >= NEW
@@ -66,7 +66,8 @@ def learned_rows(
 ) -> dict[str, Array]:
     """The rows (k, D) of these experts, computed from all pairs; experts without any direction are left out.
 
-    With ``last``, the rows of the last refresh by expert, directions are searched near these only, which is faster.
+    For experts in ``last``, which has rows of the last refresh, directions are searched near these only if they are a
+    guide. That is faster.
     """
     if state.sums_items:
         with one_blas_thread():

@@ -1,7 +1,7 @@
 """What a search near the last rows compares: sums to which the open block is not added yet, in few coordinates.
 
-A worker makes up to sixty metrics a second. So the pairs of the open block are added only in the coordinates
-that count, and one pass over the sums there makes what is compared, in the model's own type.
+A worker makes up to sixty metrics a second. So the pairs of the open block are added only in the coordinates that
+count, and one pass over the sums there makes what both experts compare, in the model's own type.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Up to so many triplets each refresh searches all directions: these change more from one refresh to the next.
+# Up to so many triplets each refresh searches all directions, because directions still change much between refreshes.
 ALL = 4_096
 
 

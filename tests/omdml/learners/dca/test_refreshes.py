@@ -13,6 +13,7 @@ from omdml.engines.second_order.discriminant import discriminant_rows, rows_near
 from omdml.engines.second_order.experts import NEW
 from omdml.engines.second_order.moments import LEARNED, covariances, scales
 from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
+from omdml.snapshot import metric_to_bytes
 from tests.support.learning.dca import in_units, learner, with_pairs, world
 
 # Refreshes up to the second one after 8,192 triplets.
@@ -134,6 +135,8 @@ def test_an_expert_of_less_weight_is_served_as_it_was_until_new_triplets_matter(
         served = model.metric.experts
         assert np.array_equal(served[lighter], at_refresh[lighter]) != is_searched
         assert not np.array_equal(served[heavier], at_refresh[heavier])
+        # It follows from the state alone.
+        assert metric_to_bytes(DCA.from_bytes(model.to_bytes()).metric) == metric_to_bytes(model.metric)
 
 
 def test_what_forgets_searches_all_directions_at_every_refresh(many, monkeypatch):
