@@ -114,7 +114,7 @@ def none(offset: int | None) -> str:
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="Number of partitions that the topic began with, if it has grown and the store does not know.",
+    help="Number of partitions that the topic began with, if it has grown and the store does not know this number.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
@@ -173,7 +173,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 @click.option(
     "--senders-go-on",
     is_flag=True,
-    help="Do not insist that everything is learned: what waits for models that move becomes dead letters.",
+    help="Do it even if not everything is learned: events that wait for models that move become dead letters.",
 )
 @stored
 def rehome(configuration: config.Configuration, partitions: int | None, senders_go_on: bool) -> None:
