@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from omdml.workers.operate.left_out import LeftOut
 
 TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
+# What --help shows for a time. A space can stand in the place of the T.
+FORM = "YYYY-MM-DD[THH:MM:SS]"
 
 
 @click.command()
@@ -109,9 +111,12 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
 @click.command("learn-on")
 @click.option("--version", type=click.IntRange(min=0), help="Leave out what came after this version.")
 @click.option("--without-user", "users", multiple=True, help="Leave out this user's events. May be repeated.")
-@click.option("--since", type=TIME, help="Leave out events from this time on (UTC).")
+@click.option("--since", type=TIME, metavar=FORM, help="Leave out events from this time on (UTC).")
 @click.option(
-    "--until", type=TIME, help="Leave out events before this time (UTC); with --since, only those between the two."
+    "--until",
+    type=TIME,
+    metavar=FORM,
+    help="Leave out events before this time (UTC); with --since, only those between the two.",
 )
 @again
 def learn_on(

@@ -84,7 +84,7 @@ def status(configuration: config.Configuration) -> None:
     The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
     the end. models counts the models that are learned from the partition. commit is Kafka's own note of the position.
     The last column says why nobody goes on with a partition, and what to do. A line below the table says if the store
-    names another group. The exit code is 1 if something is wrong.
+    names another group of workers. The exit code is 1 if something is wrong.
     """
     from omdml.workers.operate.topics import other_group
     from omdml.workers.wiring.kafka_topic import survey_topic
@@ -180,8 +180,9 @@ def rehome(configuration: config.Configuration, partitions: int | None, senders_
     """Let models live on the added partitions, too. These are partitions that omdml topics grow added to the topic.
 
     The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
-    All senders should know the new partitions by now (within five minutes with Kafka's defaults, ten seconds with
-    omdml's own). An event that is still sent to a model's old partition becomes a dead letter, to be sent again.
+    Wait until all senders know the new partitions, too: this takes up to five minutes with Kafka's defaults, ten
+    seconds with omdml's own. An event that is still sent to a model's old partition becomes a dead letter, to be sent
+    again.
     """
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
