@@ -80,7 +80,7 @@ def catalogue() -> None:
     default=None,
     help="Make mapped coordinates, or not. [default: yes, unless TARGET exists without them]",
 )
-@click.option("--replace", is_flag=True, help="Replace the catalogue, also by one of another generation.")
+@click.option("--replace", is_flag=True, help="Replace the catalogue, even by one of another generation.")
 @click.option("--yes", is_flag=True, help="With --replace: drop changes of items since the last build without asking.")
 @click.option("--add", is_flag=True, help="Add items to the existing catalogue, scaled as its first items.")
 def build(
@@ -105,9 +105,9 @@ def build(
     rediss://, valkey://).
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color. A Parquet
-    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Other
-    columns become attributes: numbers, true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as
-    ["red", "blue"]).
+    column of lists is a modality too. An npz file has an array for each modality, and may have an array named
+    ids. Other columns become attributes: numbers, true or false, texts, dates (ISO 8601), and lists of texts (JSON,
+    such as ["red", "blue"]).
 
     Several inputs are joined by id. Each has all items, in any order, and modalities of its own. A CSV or Parquet file
     beside one with vectors may have attributes alone. The first input gives the order of the items.

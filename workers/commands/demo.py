@@ -32,11 +32,14 @@ from omdml.workers.demo.people.habits import WRONG
 @click.option("--wrong", default=WRONG, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the people's choices.")
 @click.option("--kafka", metavar="HOST:PORT", help="Kafka broker to use instead of a file.")
-@click.option("--redis", metavar="URL", help="Server to use instead of an embedded Valkey.")
+@click.option("--redis", metavar="URL", help="Redis or Valkey server to use instead of the demo's own Valkey.")
 @click.option(
-    "--keep", metavar="DIR", type=click.Path(file_okay=False), help="Folder in which everything that is written stays."
+    "--keep",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Folder for everything that the demo writes. It is kept afterwards.",
 )
-@click.option("--pictures", is_flag=True, help="Show 1,200 drawn products, described by their pictures and words.")
+@click.option("--pictures", is_flag=True, help="Show 1,200 drawn products, with pictures and words, not digits.")
 @click.option("--console", is_flag=True, help="Simulate nobody: you search and click in a browser, until Ctrl-C.")
 def demo(**options: Any) -> None:
     """Show how answers get better while people click."""

@@ -28,7 +28,7 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
     """Say what is wrong with an installation, and what to do. It checks configuration, connections, catalogues, models
     and letters.
 
-    The exit code is 1 if there is an error.
+    The exit code is 1 if there is an error, or if --audit finds that something does not add up.
     """
     from omdml.workers.commands.audit import run
     from omdml.workers.doctor.checks.installation import examine

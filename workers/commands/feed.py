@@ -34,7 +34,7 @@ OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 @click.option(
     "--field", "fields", multiple=True, metavar="PART=PATH",
     help="Field of a click log in which a part of a page is found, such as query=query_attributes.item. PART==VALUE "
-    "gives all pages the same value, such as model==shop. user=PATH takes users over. May be repeated.",
+    "gives all pages the same value, such as model==shop. user=PATH says whose clicks these are. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--action", "actions", multiple=True, metavar="NAME",

@@ -28,7 +28,7 @@ def letters() -> None:
 @letters.command("list")
 @click.option("--reason", help="Only letters with this reason.")
 @click.option("--model", help="Only letters for this model.")
-@click.option("--last", type=click.IntRange(min=1), help="Number of letters to show, the newest.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of the newest letters to show.")
 @click.option("--open", "still_open", is_flag=True, help="Only those that were neither sent again nor dismissed.")
 @click.option("--json", "as_json", is_flag=True, help="Print each whole letter as a line of JSON.")
 @stored

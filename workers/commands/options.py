@@ -24,15 +24,15 @@ DEFAULT_FILE = "omdml.toml"
 LEARNER = click.Choice(LEARNER_NAMES)
 NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
-    "--accept-gap", is_flag=True, help="Go on without the events of a part of the log that is lost."
+    "--accept-gap", is_flag=True, help="Go on even if the log has lost events, without these events."
 )
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
 
-    @click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue, besides those of [catalogues].")
-    @click.option("--model", help="Name of a model, besides those of [models].")
+    @click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue to add to those of [catalogues].")
+    @click.option("--model", help="Name of a model to add to those of [models].")
     @from_file
     @functools.wraps(command)
     def with_configuration(load: Callable[..., Any], catalogue: str | None, model: str | None, **options: Any) -> Any:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from omdml.workers.operate.left_out import LeftOut
 
 TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
+# What --help shows for a time. A space can stand in the place of the T.
+FORM = "YYYY-MM-DD[THH:MM:SS]"
 
 
 @click.command()
-@click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue, besides those of [catalogues].")
+@click.option("--catalogue", help="Folder (or redis://...#NAME) of a catalogue to add to those of [catalogues].")
 @click.option("--model", required=True, help="Model whose events to learn; a pattern may cover its name.")
 @click.option(
     "--learner", "learners", multiple=True, type=LEARNER, help="Learner instead of the configured one. May be repeated."
@@ -44,9 +46,7 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @accept_gap
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
-    """Learn the log again, and show how many mistakes were made. It begins at the beginning of the log. Workers may
-    run meanwhile.
-    """
+    """Learn the log again from its beginning, and show how many mistakes are made. Workers may run meanwhile."""
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
@@ -111,8 +111,13 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
 @click.command("learn-on")
 @click.option("--version", type=click.IntRange(min=0), help="Leave out what came after this version.")
 @click.option("--without-user", "users", multiple=True, help="Leave out this user's events. May be repeated.")
-@click.option("--since", type=TIME, help="Leave out events from this time on (UTC).")
-@click.option("--until", type=TIME, help="Leave out events before this time (UTC), or those from --since until then.")
+@click.option("--since", type=TIME, metavar=FORM, help="Leave out events from this time on (UTC).")
+@click.option(
+    "--until",
+    type=TIME,
+    metavar=FORM,
+    help="Leave out events before this time (UTC); with --since, only those between the two.",
+)
 @again
 def learn_on(
     model: str, version: int | None, users: tuple[str, ...], since: datetime | None, until: datetime | None

@@ -84,7 +84,7 @@ def status(configuration: config.Configuration) -> None:
     The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
     the end. models counts the models that are learned from the partition. commit is Kafka's own note of the position.
     The last column says why nobody goes on with a partition, and what to do. A line below the table says if the store
-    names another group. The exit code is 1 if something is wrong.
+    names another group of workers. The exit code is 1 if something is wrong.
     """
     from omdml.workers.operate.topics import other_group
     from omdml.workers.wiring.kafka_topic import survey_topic
@@ -114,7 +114,7 @@ def none(offset: int | None) -> str:
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="Number of partitions that the topic began with, if it has grown and the store does not know.",
+    help="Number of partitions that the topic began with, if it has grown and the store does not know this number.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
@@ -173,15 +173,16 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 @click.option(
     "--senders-go-on",
     is_flag=True,
-    help="Do not insist that everything is learned: what waits for models that move becomes dead letters.",
+    help="Do it even if not everything is learned: events that wait for models that move become dead letters.",
 )
 @stored
 def rehome(configuration: config.Configuration, partitions: int | None, senders_go_on: bool) -> None:
     """Let models live on the added partitions, too. These are partitions that omdml topics grow added to the topic.
 
     The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
-    All senders should know the new partitions by now (within five minutes with Kafka's defaults, ten seconds with
-    omdml's own). An event that is still sent to a model's old partition becomes a dead letter, to be sent again.
+    Wait until all senders know the new partitions, too: this takes up to five minutes with Kafka's defaults, ten
+    seconds with omdml's own. An event that is still sent to a model's old partition becomes a dead letter, to be sent
+    again.
     """
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics

@@ -19,7 +19,8 @@ FIGURE = "guard_"
 # The numbers are FEWEST and VOTES of the guard.
 NOTHING_COMPARED = (
     "Nothing was compared since the worker started. "
-    "It takes 32 held-out events of at least 8 queries; about one event in guard.hold_out (default 50) is held out."
+    "A judgement takes 32 held-out events of at least 8 queries; "
+    "about one event in guard.hold_out (default 50) is held out."
 )
 
 

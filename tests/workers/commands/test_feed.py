@@ -144,7 +144,7 @@ def test_a_refused_event_says_what_to_do(shop, event, expected):
 def test_a_model_of_the_command_line_comes_besides_those_of_the_configuration(shop):
     done = shop("".join(FITS % model for model in ("shop", "other")), "--model", "other", "--dry-run")
     assert "would send 2 triplets, refused 0" in done.output
-    assert "besides those of [models]" in " ".join(CliRunner().invoke(main, ["feed", "--help"]).output.split())
+    assert "to add to those of [models]" in " ".join(CliRunner().invoke(main, ["feed", "--help"]).output.split())
 
 
 def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):

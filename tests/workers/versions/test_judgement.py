@@ -32,7 +32,7 @@ def test_nothing_is_judged_before_anything_was_compared(shop):
     shop.publish()
     decision = judged(shop)
     assert (decision.decision, decision.at, decision.margin) == ("not judged", None, None)
-    assert f"It takes {FEWEST} held-out events of at least {VOTES} queries" in decision.sentence
+    assert f"A judgement takes {FEWEST} held-out events of at least {VOTES} queries" in decision.sentence
 
 
 def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @accept_gap
 @from_file
 def bootstrap(load: Callable[..., config.Configuration], model: str, **options: Any) -> None:
-    """Begin a model of dca from an archive of its log. Workers then go on from the end of the archive.
+    """Begin a dca model from an archive of its log. Workers then go on from the end of the archive.
 
     Stop the workers first. The sums over the archive are made in parts, so any number of machines can share the work.
     """

@@ -104,7 +104,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
-    """Remove everything about MODEL from the store. This is its checkpoints, snapshots and history.
+    """Remove MODEL from the store. Its checkpoints, snapshots and history are deleted.
 
     If the configuration still covers its name, nodes then answer with what a new model begins with, and a later event
     begins the model again.
@@ -129,7 +129,7 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @click.argument("target")
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
-    """Begin model TARGET with what model SOURCE learned. TARGET must be configured alike, and must not exist yet."""
+    """Begin model TARGET with what model SOURCE learned. TARGET must be configured like SOURCE, and must not exist."""
     from omdml.workers.configuration import process
     from omdml.workers.operate import models
     from omdml.workers.wiring.feedback_log import placement_of

@@ -63,7 +63,7 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 
 @click.command()
 @click.argument("model")
-@click.option("--last", type=click.IntRange(min=1), help="Number of lines to show, the newest.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of the newest lines to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
