@@ -32,7 +32,7 @@ from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
 # Records that a kernel locates in one call: the places of a record take 300 bytes while they are numbers of Python.
 AT_ONCE = 1000
-# The record's length, its attributes, and how much later and how far behind the batch's first it is.
+# The record's length, its attributes, and how far its time and its offset are from those of the batch's first record.
 FIELDS_BEFORE_KEY = 4
 # A producer's thread drops its records within milliseconds.
 DROPPED_WITHIN_S = 1.0
@@ -74,7 +74,7 @@ def try_to_connect(limit_s: float, **options: Any) -> None:
 
 
 def _data_before_end(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
-    """Receive bytes without the end that came with them. The socket stays at its end, so the next call tells it."""
+    """Receive bytes without the end that came with them. The socket stays at its end, so the next call reports it."""
 
     @wraps(receive)
     def received(transport: Any) -> tuple[bytes, Any]:
@@ -155,7 +155,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         # numba takes half a second to load. Routers and commands start without it.
         from omdml.kernels.kafka_records import COLUMNS, records_without_headers
 
-        # mypy takes what is assigned for names of this class, which has slots.
+        # mypy would take assignments for new attributes, which a class with slots cannot have.
         batch: Any = self
         data = bytes(self._buffer)
         numbers = np.frombuffer(data, np.uint8)
@@ -285,9 +285,9 @@ class _JoinAnswer:
 def go_on_joining(consumer: Any) -> None:
     """Make the next poll continue a join that was interrupted when the last poll ended.
 
-    A leader that rejoins because partitions were added takes that for done once it has shared them out. Then no poll
-    waits for the cluster's answer, and the member is expelled. And an answer that comes between two polls is thrown
-    away: the next poll joins again, and so the whole group, perhaps without end if members work between polls.
+    A leader that rejoins because partitions were added takes the join for done once it has shared them out. Then no
+    poll waits for the cluster's answer, and the member is expelled. And an answer that comes between two polls is
+    thrown away: the next poll joins again, and so the whole group, perhaps without end if members work between polls.
     """
     coordinator = consumer._coordinator
     if coordinator.rejoining:
@@ -298,30 +298,34 @@ def go_on_joining(consumer: Any) -> None:
 
 
 def share_again(consumer: Any) -> None:
-    """Ask the group for another round of sharing out. The next poll does."""
+    """Have the next poll ask the group for another round of sharing out."""
     consumer._coordinator.request_rejoin()
 
 
 def wait_in_polls(consumer: Any) -> None:
-    """Make a poll wait for records, also while a heartbeat is not answered: it would try 5,000 times a second, and keep
-    a dozen objects of each try until its fetch is given up. The client's own thread sends heartbeats."""
+    """Make a poll wait for records, even while a heartbeat is not answered.
+
+    Otherwise it would try 5,000 times a second, and keep a dozen objects of each try until its fetch is given up. The
+    client's own thread sends heartbeats.
+    """
     consumer._coordinator.time_to_next_poll = lambda: float("inf")
 
 
 def hand_out_at_once(consumer: Any) -> None:
-    """Make a poll hand out records that came just before it asked for more.
+    """Make a poll look again, instead of sleeping, if records came after it looked for them.
 
-    If a fetch is answered after the poll looked for records and before it sends the next fetch, the poll finds that
-    nothing is on its way. It would sleep for up to 0.1 s then, beside records that are there.
+    A poll looks for records that have come, asks for more, and waits for the fetches that are on their way. If the last
+    of these is answered between the look and the request, nothing is on its way, and nothing more is asked for: the
+    poll would sleep for up to 0.1 s, although records are there.
     """
-    fetcher = consumer._fetcher
-    fetch_records = fetcher.fetch_records
+    own_fetcher = consumer._fetcher
+    fetch_records = own_fetcher.fetch_records
 
     def fetched(*arguments: Any, **options: Any) -> tuple[Any, bool]:
-        records, idle = fetch_records(*arguments, **options)
-        return records, idle and not fetcher._completed_fetches
+        records, is_idle = fetch_records(*arguments, **options)
+        return records, is_idle and not own_fetcher._completed_fetches
 
-    fetcher.fetch_records = fetched
+    own_fetcher.fetch_records = fetched
 
 
 def is_joining(consumer: Any) -> bool:
@@ -331,7 +335,10 @@ def is_joining(consumer: Any) -> bool:
 
 
 def has_lost_its_name(consumer: Any) -> bool:
-    """Whether a heartbeat heard that another process has this member's name. Then no more are sent; no poll says so."""
+    """Whether a heartbeat heard that another process has this member's name.
+
+    Then this member sends no more heartbeats, and no poll says why.
+    """
     coordinator = consumer._coordinator
     with coordinator._lock:
         is_alive = coordinator._heartbeat_enabled or is_joining(consumer)
@@ -362,7 +369,7 @@ def append(
 
 
 def place_of(sent: Any) -> TopicPartition:
-    """The partition of a record that is on its way: its future tells only once it was written."""
+    """The partition of a record that is on its way: its future tells it only after it was written."""
     place: TopicPartition = sent._produce_future.topic_partition
     return place
 

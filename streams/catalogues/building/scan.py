@@ -81,7 +81,9 @@ class Scan:
         self.read(tables, advance)
         brought = {name: modality.dim for name, modality in self.modalities.items()}
         if brought != dims:
-            raise CatalogueError(f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring all")
+            raise CatalogueError(
+                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring all"
+            )
 
     def take(self, sets: list[ItemSet]) -> None:
         """Take in sets of these items, and of those there already; raises CatalogueError if they do not fit."""

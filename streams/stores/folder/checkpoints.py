@@ -101,7 +101,7 @@ class CheckpointFolder:
         """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
+        2. Note that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
         3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
         4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
         5. Drop all but the two newest. A crash within leaves a file more than need be.
