@@ -53,7 +53,7 @@ class Access:
     private
         Whether reading needs a token too.
     origins
-        Of pages on other servers that may ask this node from a browser; ``*`` is any page, to read.
+        The origins of pages on other servers that may ask this node from a browser; ``*`` lets any page read.
     clock
         Seconds that never go back.
     """
@@ -119,7 +119,7 @@ class Access:
     def session(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """The cookie, name and value, by which a browser reads what it cannot send a token for; raises AccessError.
 
-        It says that whoever has it knew the token, and cannot be turned into that. Nobody can write with it.
+        Whoever has it knew the token, which cannot be computed from it. Nobody can write with it.
         """
         return self._cookies[self.check(headers, "read")]
 
@@ -155,12 +155,12 @@ class Rate:
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
         self._per_s, self._clock = per_s, clock
-        self._left, self._at = per_s, clock()
+        self._left, self._counted_at = per_s, clock()
 
     def take(self) -> bool:
         """Take one; False if none is left just now."""
         now = self._clock()
-        self._left, self._at = min(self._per_s, self._left + (now - self._at) * self._per_s), now
+        self._left, self._counted_at = min(self._per_s, self._left + (now - self._counted_at) * self._per_s), now
         if self._left < 1:
             return False
         self._left -= 1

@@ -277,8 +277,8 @@ class Router:
         for record in records:
             fate, topic, key, value, headers = copy_of(record, self._key_of(record), self.targets)
             # A topic may refuse what claims to be from tomorrow.
-            at_ms = now_ms if record.timestamp is None else min(now_ms, round(record.timestamp * 1000))
-            transactions.send(topic, value, key, headers, at_ms)
+            timestamp_ms = now_ms if record.timestamp is None else min(now_ms, round(record.timestamp * 1000))
+            transactions.send(topic, value, key, headers, timestamp_ms)
             fates[fate] += 1
 
     def _start_over(self, error: SourceError) -> None:

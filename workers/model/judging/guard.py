@@ -141,7 +141,7 @@ class Guard:
         # What was seen last. Each metric is asked about several times before it goes live.
         self._seen: Seen | None = None
         self.take_back = False
-        # Decisions by reason, until whoever counts them takes them.
+        # Decisions by reason since they were last counted.
         self.decisions: Counter[str] = Counter()
         # At the last decision or look that had enough events.
         self.compared: VersionComparison | None = None
