@@ -273,7 +273,7 @@ def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
         rows = lacking[(patterns == pattern).all(axis=1)]
         there = [name for name, present in zip(matrices, pattern, strict=True) if present]
         for start in range(0, len(rows), ROWS):
-            some = rows[start : start + ROWS]
-            made = filling({name: matrices[name][some] for name in there}) if there else filling.means
+            chunk = rows[start : start + ROWS]
+            made = filling({name: matrices[name][chunk] for name in there}) if there else filling.means
             for name in matrices.keys() - set(there):
-                matrices[name][some] = made[name]
+                matrices[name][chunk] = made[name]

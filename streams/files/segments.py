@@ -119,10 +119,10 @@ def first_missing(number: int, numbers: Iterable[int]) -> int | None:
     It looks only at numbers that exist. A stray ``20261128.jsonl`` would otherwise make it count to twenty million.
     """
     expected = number
-    for each in numbers:
-        if each > expected:
+    for existing in numbers:
+        if existing > expected:
             return expected
-        if each == expected:
+        if existing == expected:
             expected += 1
     return number if expected == number else None
 

@@ -109,9 +109,9 @@ class Access:
         """
         name = self._brings(headers) or self._session(headers)
         if name in self._rates and not self._rates[name].take():
-            most = self._tokens[name].max_per_s
+            max_per_s = self._tokens[name].max_per_s
             raise AccessError(
-                f"the token {name!r} may make {most:g} requests a second: send this again later", "too_many"
+                f"the token {name!r} may make {max_per_s:g} requests a second: send this again later", "too_many"
             )
         if self.private and not is_open and not name:
             raise self._unknown(headers)
@@ -190,14 +190,14 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
     Raises ConfigurationError.
     """
     mistakes = Mistakes()
-    every = {"node.token": token} if token else {}
-    every |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
-    for where, text in every.items():
+    all_tokens = {"node.token": token} if token else {}
+    all_tokens |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
+    for where, text in all_tokens.items():
         if not TOKEN.fullmatch(text):
             expected = "16 or more letters, digits or -._~+/"
             mistakes.note(f"{where}: {len(text)} characters (not shown), expected {expected}: {MAKE_ONE}")
     seen: dict[str, str] = {}
-    for where, text in every.items():
+    for where, text in all_tokens.items():
         if (other := seen.setdefault(text, where)) != where:
             mistakes.note(
                 f"{where} is the same token as {other}: expected one of its own, so that the history can tell who "

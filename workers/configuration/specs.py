@@ -169,8 +169,8 @@ class Specs:
         label, config = matched
         if label not in self._specs:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
-            guard, most = self.configuration.guard, config.max_models
-            settings = config.parameters, catalogue, config.digest(), guard, most
+            guard, max_models = self.configuration.guard, config.max_models
+            settings = config.parameters, catalogue, config.digest(), guard, max_models
             self._specs[label] = Spec(
                 label, learner, *settings, {}, config.parent, config.max_share_a_user, config.parts
             )

@@ -227,11 +227,11 @@ def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) ->
         return Prepared(entries, {})
     vectors: dict[str, NDArray[np.float32]] = {}
     for names, places in _by_modalities(dims, raw).items():
-        some = [raw[place] for place in places]
+        alike = [raw[place] for place in places]
         try:
-            made = scale(_matrices(names, some))
+            made = scale(_matrices(names, alike))
         except CatalogueError:
-            _find_unfit(names, some, scale)
+            _find_unfit(names, alike, scale)
             raise
         for name, matrix in made.items():
             whole = vectors.setdefault(name, np.empty((len(raw), matrix.shape[1]), matrix.dtype))

@@ -87,10 +87,10 @@ class CsvTable:
     def chunks(self, rows: int) -> Iterator[ItemChunk]:
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
         lines = islice(csv_lines(self.path), 1, None)
-        while some := list(islice(lines, rows)):
+        while chunk := list(islice(lines, rows)):
             yield ItemChunk(
-                [line[self.id_place] for line in some],
-                {modality: self._numbers(some, places) for modality, places in self.places.items()},
+                [line[self.id_place] for line in chunk],
+                {modality: self._numbers(chunk, places) for modality, places in self.places.items()},
             )
 
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
