@@ -77,10 +77,10 @@ def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind,
         internals.make_client(kind, **away)
     ours, threads = held()
     assert threads == before[1]
-    with pytest.raises(kafka.errors.KafkaTimeoutError) as kept:
+    with pytest.raises(kafka.errors.KafkaTimeoutError) as refusal:
         kind(**away)
     # Older versions of the client keep the connection that was refused.
-    assert held()[0] - ours > ours - before[0], kept
+    assert held()[0] - ours > ours - before[0], refusal
 
 
 def test_its_own_batches_refuse_header_names_that_are_not_utf_8():
