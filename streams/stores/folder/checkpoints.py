@@ -131,9 +131,9 @@ class CheckpointFolder:
     def drop_earlier(self) -> None:
         """Drop all but the newest sound checkpoint, and the folders of earlier owners.
 
-        1. It becomes the first of its epoch: one of a higher number that is alone looks as if a newer one was removed.
-           A crash leaves it the newest, because its epoch is.
-        2. Drop the others. A crash leaves some of them.
+        1. Drop the others of its epoch, then give it number 1: alone with a higher number, it looks as if a newer one
+           was removed. A crash in between may leave it so until this is called again.
+        2. Drop the folders of earlier owners. A crash leaves some of them.
         """
         files = self._files()
         newest = next((file for file in reversed(files) if not file.damaged), None)
