@@ -26,15 +26,18 @@ def masked(url: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that an option cannot have, as an error may tell it: not at all if it may be a secret."""
+    """How an error shows a value that an option cannot have. A value that may be a secret is not shown."""
     text = value if isinstance(value, str) else ""
     if "://" in text:
         return repr(masked(text))
-    return "not shown, for it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else quoted(value)
+    return "not shown, because it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else quoted(value)
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:
-    """The URL without its ``prefix=``, and that; None if it has none. Other options are redis-py's."""
+    """The URL without the option ``prefix``, and that option's value, None if it is missing.
+
+    All other options are redis-py's.
+    """
     start, _, query = url.partition("?")
     options = [option for option in query.split("&") if option]
     prefixes = [unquote(option.removeprefix("prefix=")) for option in options if option.startswith("prefix=")]

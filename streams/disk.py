@@ -24,12 +24,12 @@ from omdml.streams.bounded_files import opened
 
 # The names of files that are being written begin with this.
 ASIDE = "."
-# The whole name of one that is locked as long as its process lives. Earlier releases locked none, and named them so
-# without the ending.
+# The whole name of such a file, which is locked as long as its process lives. Earlier releases locked none, and their
+# names lacked the ending.
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
 # The same of a temporary folder.
 SCRATCH = re.compile(r"omdml-[0-9a-f]{16}\.unfinished")
-# Folders of which a process remembers that it has cleaned them.
+# How many folders a process remembers to have cleaned.
 CLEANED = 4096
 # Seconds between two tries at a lock.
 LOOK_S = 0.01
@@ -80,7 +80,7 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
         except OSError as error:
             # The same refusal always has the same words, so that it is told once: the file's name is another each time.
             raise OSError(error.errno, error.strerror, str(folder)) from error
-        # Otherwise another process came between, and took it for one that was left.
+        # Otherwise another process came between, and took it for one that a killed process left.
         if take_lock(descriptor) and os.fstat(descriptor).st_nlink:
             return path, descriptor
         os.close(descriptor)
@@ -88,9 +88,9 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
 
 @functools.lru_cache(maxsize=CLEANED)
 def drop_unfinished(folder: Path) -> None:
-    """Delete what processes have left in a folder that were killed as they wrote there.
+    """Delete the unfinished files that killed processes have left in a folder.
 
-    This is done once a process: what others leave from then on is deleted by the next one.
+    Each process does this once for a folder. What others leave there later is deleted by a process that starts later.
     """
     try:
         names = os.listdir(folder)
@@ -138,7 +138,7 @@ def _new_scratch(place: Path) -> tuple[Path, int]:
     while True:
         folder = place / f"omdml-{secrets.token_hex(8)}.unfinished"
         folder.mkdir(mode=0o700)
-        # Otherwise another process came between, and took it for one that was left.
+        # Otherwise another process came between, and took it for one that a killed process left.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if take_lock(descriptor) and folder.exists():

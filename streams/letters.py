@@ -102,7 +102,7 @@ class Letter(_Common, frozen=True, kw_only=True):
         )
         if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
-        # If so, the letter fits whatever it holds.
+        # A record this small fits even if each of its bytes takes the most that JSON needs, so encoding is spared.
         if WIDEST * letter.record_bytes + OVERHEAD_BYTES <= limit:
             return letter
         return letter if len(letter.encode()) <= limit else letter.cut()
@@ -310,7 +310,7 @@ _numbers = msgspec.json.Decoder(NumberedLater)
 
 
 class Sender(Protocol):
-    """Settles letters: sends their events again, or dismisses them; the only one who does from when it is made."""
+    """Settles letters: sends their events again, or dismisses them. From when it is made, no other sender can."""
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """Send the events of these letters, in order, and mark the letters.

@@ -18,7 +18,7 @@ class MemoryLog:
     Parameters
     ----------
     partitions
-        How many; a key always goes to the same one, records without a key go round.
+        How many there are. A key always goes to the same one; records without a key go to each in turn.
     topic_id
         The log's identity; a new one is made if none is given.
     """
@@ -99,7 +99,7 @@ class MemoryLog:
         return self.partitions[by_crc32(key.encode(), len(self.partitions))]
 
     def add_partitions(self, count: int) -> None:
-        """Have this many more, from now on."""
+        """Add this many partitions."""
         with self.changed:
             for number in range(len(self.partitions), len(self.partitions) + count):
                 added = Partition(self.topic_id, number)

@@ -58,7 +58,7 @@ def named_letters(record: Record, secret: bytes, headers: Container[str] = (RESE
 
 
 def position_of_copy(record: Record, secret: bytes | None) -> Position | None:
-    """Where the refused event lies of which this one is a copy.
+    """The position of the refused event that this one is a copy of.
 
     None if it is no copy, or if the store's secret, which tells, is not given.
     """

@@ -14,8 +14,8 @@
                              (changes/journal.py)
 ===========================  ====================================================================
 
-The rows of parts that were added, and those that changes put, lie in one order, which parts (``after``) and lines
-(``row``) tell.
+Added parts and changes put their rows into the same matrices, one after the other. The field ``after`` of a part and
+``row`` of a line tell their order.
 
 :mod:`omdml.streams.catalogues.building.build` makes one and adds items to it.
 """
@@ -87,7 +87,7 @@ class MappedCatalogue(Items):
         self._parts: tuple[CataloguePart, ...] = ()
         self._digests: list[Digests] = []
         self._stamp: Stamp = ()
-        # Whether changes follow that lie behind a part which the manifest did not name yet.
+        # Whether the journal has changes that came after a part which the manifest did not name yet.
         self._waiting = False
         manifest = read_manifest(self.path)
         super().__init__(manifest, str(path), bytes_of(self.path / MAP) if manifest.map else None)
@@ -316,7 +316,7 @@ def read_lines(path: Path, known: Sequence[CataloguePart], added: Sequence[Catal
             file.seek(sum(part.size(path.name) for part in known))
             for part in written:
                 unread = os.fstat(file.fileno()).st_size - file.tell()
-                # Memory for what is asked for is taken before it is read.
+                # ``read`` takes the memory for what it is asked for before it reads.
                 if not 0 <= part.size(path.name) <= unread:
                     raise CatalogueError(
                         f"{path}: {unread} bytes follow the part before, expected {part.size(path.name)}: restore it, "
@@ -348,9 +348,9 @@ def digest_of(matrix: NDArray[np.float32]) -> str:
 
 
 def _advice(folder: Path) -> str:
-    # Not ``with_name``, which raises if there is none, as of the root.
+    # Not ``with_name``, which raises if the path has no name, such as the root.
     previous = folder.parent / f"{folder.name}{PREVIOUS}"
-    # Unlike a path's own method, this one takes a name that is too long for one that is not there.
+    # Unlike ``Path.exists``, this returns False for a name that is too long.
     if not os.path.exists(folder) and os.path.exists(previous / MANIFEST):
         return f"a build was killed while it replaced it; rename {previous} back, or build again"
     return "make one with `omdml catalogue build`"

@@ -84,10 +84,11 @@ class Items:
         # The attributes of items whose attributes were changed.
         self.attributes: dict[str, Mapping[str, Value]] = {}
         self.kinds: dict[str, type] = {}
-        # Rows that are no items any more, changes and those that touch attributes, since ``shown`` was made.
+        # Since ``shown`` was made: rows that are no items any more, how many changes, and how many that touch
+        # attributes.
         self._gone: list[int] = []
         self._changes = self._attributed = 0
-        # Rows that changes put, and changes that no build made.
+        # How many rows changes put, and how many changes no build made.
         self._rows_of_changes = self._later_changes = 0
         # The items of the newest changes of attributes, and how many of these changes there were in all.
         self._newly_attributed: deque[str] = deque(maxlen=REMEMBERED)
@@ -132,7 +133,7 @@ class Items:
         raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
-        """Make the changes of some requests: those of each whole, or not at all; what became of each.
+        """Make the changes of some requests, those of each request all or none; returns what became of each.
 
         They are durable and taken in on return. Whoever has the catalogue open takes them in by a ``refresh()``.
 

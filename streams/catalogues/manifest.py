@@ -26,7 +26,7 @@ GENERATION_DIGITS = 16
 
 
 class Modality(msgspec.Struct, frozen=True):
-    """One kind of vector: ``dim`` numbers, scaled so."""
+    """One kind of vector: ``dim`` numbers, and how they are scaled."""
 
     dim: Annotated[int, Meta(ge=1)]
     scaling: Scaling
@@ -54,7 +54,7 @@ class CatalogueShape(NamedTuple):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in every place that a generation is kept in; as it lies in Redis."""
+    """What describes a generation wherever it is kept. In Redis, nothing is added to it."""
 
     kind: ClassVar[Format] = REDIS_CATALOGUE
     format: int = REDIS_CATALOGUE.number
@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mapped_dims(self) -> dict[str, int]:
-        """The same of mapped coordinates, which are one modality; empty if there is no map.
+        """Numbers an item has in mapped coordinates, which are one modality; empty if there is no map.
 
         It is named after the map: what was learned in the coordinates of one map fits those of no other.
         """
@@ -101,14 +101,17 @@ class CataloguePart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FolderManifest(Manifest, frozen=True, kw_only=True):
-    """``catalogue.json``: what the files beside it hold. What lies in them past the last part was never finished."""
+    """``catalogue.json``: what the files beside it hold.
+
+    Rows past the last part belong to changes in the journal, or were never finished.
+    """
 
     kind: ClassVar[Format] = CATALOGUE
     format: int = CATALOGUE.number
     parts: Annotated[tuple[CataloguePart, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a part has no sum to hold a file against."""
+        """Raise ValueError if a part lacks the sha256 of a file."""
         for part in self.parts:
             files = {IDS, *self.modalities, *([MAPPED] if self.map else []), *([SETS] if part.sets_bytes else [])}
             if missing := files - part.sha256.keys():

@@ -31,7 +31,7 @@ class Clicked(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A record that is neither. ``what`` names its kind in the plural, for the count at the end."""
+    """A record that shows nothing and is no click. ``what`` names its kind in the plural, for the count at the end."""
 
     what: str
 

@@ -125,7 +125,7 @@ class JoinedPages:
         page = self._open.pop(name)
         self._items -= len(page.shown)
         if page.contradiction:
-            # A page that is named like an earlier one, such as by its number alone, would lend it its clicks.
+            # Pages of two searches that share a name, such as a page number, would share their clicks too.
             advice = "give each page of results a name of its own"
             yield page.line, FeedbackError(f"page {name!r:.80}: {page.contradiction}: {advice}")
             return

@@ -90,7 +90,7 @@ def metarank(record: ClickRecord, fields: Fields, actions: Collection[str]) -> E
 
 
 def _shown(record: ClickRecord, fields: Fields, items: list[str]) -> Shown:
-    # These come first, so that a field that a record has is not called missing because another one is.
+    # The optional fields are read first: an error about a required one would leave them among those that no record had.
     model, user = fields.optional(record, "model"), fields.optional(record, "user")
     time = seconds(fields.value(record, "at"), fields.path("at"))
     page, query = fields.text(record, "page"), fields.text(record, "query")

@@ -25,7 +25,7 @@ from omdml.streams.describers.sources import TABLES, LeftOutFile, Sources, colum
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.describers.words import Words, sample_of
 
-# Rows that are filled at a time, and the most complete rows that the filling is learned from.
+# How many rows are filled at a time, and from how many complete rows at most the filling is learned.
 ROWS, WHOLE = 1024, 4096
 
 log = structlog.get_logger(__name__)
@@ -145,15 +145,15 @@ def describe(
         raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     if ids is not None:
         known = set(ids)
-        strangers = [path for item, path in paths.items() if item not in known]
-        if paths and len(strangers) == len(paths):
+        unmatched = [path for item, path in paths.items() if item not in known]
+        if paths and len(unmatched) == len(paths):
             raise CatalogueError(
                 f"--pictures {sources.pictures}: no picture is named by the id of an item: the first picture is "
-                f"{strangers[0].name}, the first item {quoted(ids[0])}. Name each file by an id, as in ID.jpg, or name "
+                f"{unmatched[0].name}, the first item {quoted(ids[0])}. Name each file by an id, as in ID.jpg, or name "
                 "the column of the ids (--id-column)"
             )
         reason = "no row of the tables has its name as an id"
-        left_out += [LeftOutFile(str(path), reason) for path in strangers]
+        left_out += [LeftOutFile(str(path), reason) for path in unmatched]
     listed = list(paths) if ids is None else list(ids)
     made = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
@@ -273,7 +273,7 @@ def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
         rows = lacking[(patterns == pattern).all(axis=1)]
         there = [name for name, present in zip(matrices, pattern, strict=True) if present]
         for start in range(0, len(rows), ROWS):
-            some = rows[start : start + ROWS]
-            made = filling({name: matrices[name][some] for name in there}) if there else filling.means
+            chunk = rows[start : start + ROWS]
+            made = filling({name: matrices[name][chunk] for name in there}) if there else filling.means
             for name in matrices.keys() - set(there):
-                matrices[name][some] = made[name]
+                matrices[name][chunk] = made[name]

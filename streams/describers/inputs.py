@@ -41,8 +41,8 @@ class IdColumn:
     def chunks(self, rows: int) -> Iterator[ItemChunk]:
         """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         ids = (item for item, _ in read_columns(self._path, self._id_column, []))
-        while some := list(islice(ids, rows)):
-            yield ItemChunk(some, {})
+        while chunk := list(islice(ids, rows)):
+            yield ItemChunk(chunk, {})
 
 
 def describe_inputs(

@@ -61,8 +61,8 @@ class Words:
             raise CatalogueError("no text holds a word: leave the column out")
         # A term that occurs in only one text makes no two texts similar. A small table may have only such terms.
         repeated = {term: count for term, count in documents.items() if count > 1} or documents
-        most = sorted(repeated, key=lambda term: (-repeated[term], term))[:VOCABULARY]
-        terms = np.array(sorted(most), np.uint32)
+        frequent = sorted(repeated, key=lambda term: (-repeated[term], term))[:VOCABULARY]
+        terms = np.array(sorted(frequent), np.uint32)
         frequencies = np.array([documents[int(term)] for term in terms])
         weights = (np.log((1 + len(texts)) / (1 + frequencies)) + 1).astype(np.float32)
         unprojected = cls(terms, weights, np.empty((len(terms), 0), np.float32))

@@ -13,7 +13,7 @@ from omdml.streams.bounded_files import open_regular
 KEEP_SIZE = 1
 # Answers of file systems, and of kernels, that reserve no room.
 UNKNOWN = {errno.EOPNOTSUPP, errno.ENOSYS}
-# Python has no function for it. Other systems than Linux have none either.
+# Python has no function for fallocate. Systems other than Linux do not have it either.
 _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
 
 
@@ -79,6 +79,6 @@ def reserve(descriptor: int, offset: int, length: int) -> None:
         number = ctypes.get_errno()
         if number in UNKNOWN:
             return
-        # It does not go on by itself after a signal.
+        # A call that a signal interrupted must be made again.
         if number != errno.EINTR:
             raise OSError(number, os.strerror(number))

@@ -138,9 +138,9 @@ class LogReader:
         # At byte 0 nothing was read yet, so any first line is accepted, and expected from now on.
         if not byte:
             self.fingerprints.pop(number, None)
-        expected, got = self.fingerprints.get(number), fingerprint(tail)
-        if expected and got != expected:
-            raise self._gap(number, byte, f"its first line has sha256 {got}, expected {expected}: it was replaced")
+        expected, actual = self.fingerprints.get(number), fingerprint(tail)
+        if expected and actual != expected:
+            raise self._gap(number, byte, f"its first line has sha256 {actual}, expected {expected}: it was replaced")
 
     def _gap(self, number: int, byte: int, what: str) -> GapError:
         return GapError(
@@ -149,8 +149,8 @@ class LogReader:
         )
 
     def _remember(self, number: int, tail: Tail) -> None:
-        if number not in self.fingerprints and (got := fingerprint(tail)):
-            self.fingerprints[number] = got
+        if number not in self.fingerprints and (digest := fingerprint(tail)):
+            self.fingerprints[number] = digest
 
     def _decode(self, number: int, lines: Lines) -> list[Record]:
         records = decode_lines(lines.lines, self.partition, number << OFFSET_BITS | lines.start)

@@ -69,7 +69,8 @@ class SegmentedLog:
         if os.path.exists(self._segment(number + 1)):
             return number + 1
         if not is_there:
-            # Both fail if the folder is away, or its disk is: it may come back. The first has the words of other looks.
+            # If the folder or its disk is away, both calls raise OSError, and it may come back. The first call raises
+            # it with the same words as other looks, so that it is logged once.
             numbers, _ = self._numbers(), read_identity(self.identity)
             raise GapError(
                 f"{self._segment(number)} was deleted or replaced while it was read, the folder has segments "
@@ -115,13 +116,13 @@ class SegmentedLog:
 def first_missing(number: int, numbers: Iterable[int]) -> int | None:
     """The first number from this one on that is missing, up to the highest of ``numbers``, which rise; None if none is.
 
-    It goes by the numbers that are there: a stray ``20261128.jsonl`` in the folder has twenty million before it.
+    It looks only at numbers that exist. A stray ``20261128.jsonl`` would otherwise make it count to twenty million.
     """
     expected = number
-    for each in numbers:
-        if each > expected:
+    for existing in numbers:
+        if existing > expected:
             return expected
-        if each == expected:
+        if existing == expected:
             expected += 1
     return number if expected == number else None
 

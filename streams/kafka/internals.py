@@ -1,4 +1,6 @@
-"""Everything that omdml takes from inside kafka-python, or replaces in it, each with its reason. No other file does.
+"""Everything that omdml takes from inside kafka-python, or replaces in it, each with its reason.
+
+The class that replaces its record batches is in record_batch.py. No other file reaches inside.
 
 For each part, tests/streams/kafka/test_internals.py shows what the public interface lacks (for ``try_to_connect``:
 tests/integration/kafka/test_security.py). If a later kafka-python has it, that test fails, and the part can be removed
@@ -10,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from hashlib import sha256
 from typing import Any
 
 import kafka.errors
-import numpy as np
 from kafka import TopicPartition
 from kafka.consumer import fetcher
 from kafka.net.compat import KafkaNetClient
@@ -22,18 +22,11 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.record import memory_records
-from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
-from kafka.record.util import decode_varint
 from kafka.structs import OffsetAndMetadata
 
-from omdml.feedback import TooLarge
-from omdml.streams.kafka.reading.batches import PlainRecord, PolledRecord, Unreadable
-from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
+from omdml.streams.kafka.reading.batches import PolledRecord
+from omdml.streams.kafka.record_batch import RecordBatch
 
-# Records that a kernel locates in one call: the places of a record take 300 bytes while they are numbers of Python.
-AT_ONCE = 1000
-# The record's length, its attributes, and how much later and how far behind the batch's first it is.
-FIELDS_BEFORE_KEY = 4
 # A producer's thread drops its records within milliseconds.
 DROPPED_WITHIN_S = 1.0
 
@@ -74,7 +67,7 @@ def try_to_connect(limit_s: float, **options: Any) -> None:
 
 
 def _data_before_end(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
-    """Receive bytes without the end that came with them. The socket stays at its end, so the next call tells it."""
+    """Receive bytes without the end that came with them. The socket stays at its end, so the next call reports it."""
 
     @wraps(receive)
     def received(transport: Any) -> tuple[bytes, Any]:
@@ -91,141 +84,6 @@ for transport in (KafkaTCPTransport, KafkaSSLTransport):
 
 
 # reading
-class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
-    """A batch whose header names may be any bytes, because clients in C send such names. Its errors say where it ends.
-
-    A batch that would become too large when it is decompressed is not damaged: its sender wrote it so. Each of its
-    records is replaced by one that cannot be learned (:class:`~omdml.feedback.TooLarge`), and becomes a dead letter.
-    """
-
-    __slots__ = ("_too_large",)
-
-    def __init__(self, buffer: bytes) -> None:
-        super().__init__(buffer)
-        self._too_large: TooLarge | None = None
-
-    def validate_crc(self) -> bool:
-        """True; raises Unreadable if the checksum says otherwise."""
-        if not super().validate_crc():
-            raise self._unreadable("its checksum does not fit")
-        return True
-
-    @property
-    def _without_holes(self) -> bool:
-        """Whether every offset of the batch has a record, as its header says; the header may be what is damaged."""
-        return bool(0 < self.records_count == self.last_offset_delta + 1)
-
-    def _unreadable(self, why: str) -> Unreadable:
-        return Unreadable(why, self.next_offset if self._without_holes else self.base_offset + 1)
-
-    def _maybe_uncompress(self) -> None:
-        if self._decompressed or self._too_large is not None or not self.compression_type:
-            return
-        try:
-            data = memoryview(self._buffer)[self._pos :]
-            if too_large(self.compression_type, data):
-                self._pass_over(data)
-            else:
-                super()._maybe_uncompress()
-        except (kafka.errors.UnsupportedCodecError, Unreadable):
-            raise
-        except Exception as error:
-            # Every codec raises errors of its own.
-            raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
-
-    def _pass_over(self, data: memoryview) -> None:
-        """Replace each record of this compressed batch by one that says that the batch is too large."""
-        size = f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
-        if not self._without_holes:
-            raise self._unreadable(size)
-        self._too_large = TooLarge(
-            f"in a batch that is too large to be read: {size} (sha256 {sha256(data).hexdigest()}); have its sender "
-            "write smaller batches".encode()
-        )
-
-    def __iter__(self) -> Any:
-        self._maybe_uncompress()
-        return self if self._too_large is not None or self.is_control_batch else self._plain_records()
-
-    def _plain_records(self) -> Iterator[Any]:
-        """The records. Those without headers are found by a kernel: a backlog is mostly these.
-
-        All other records, and what follows the last one, are left to ``next``, which begins where the record begins.
-        """
-        # numba takes half a second to load. Routers and commands start without it.
-        from omdml.kernels.kafka_records import COLUMNS, records_without_headers
-
-        # mypy takes what is assigned for names of this class, which has slots.
-        batch: Any = self
-        data = bytes(self._buffer)
-        numbers = np.frombuffer(data, np.uint8)
-        table = np.empty((AT_ONCE, COLUMNS), np.int64)
-        first_offset, first_time, kind = self.base_offset, self.first_timestamp, self.timestamp_type
-        # The broker's time holds for the whole batch; a sender's time is counted from the first record's.
-        logged_at = self.max_timestamp if kind == self.LOG_APPEND_TIME else None
-        begin, index = batch._pos, 0
-        while True:
-            rows = table[: max(0, self.records_count - index)]
-            count, begin = records_without_headers(numbers, begin, rows)
-            for length, later, offset, key, key_end, value, value_end in table[:count].tolist():
-                yield PlainRecord(
-                    length, first_offset + offset, first_time + later if logged_at is None else logged_at, kind,
-                    data[key:key_end] if key >= 0 else None, data[value:value_end] if value >= 0 else None,
-                )  # fmt: skip
-            index += count
-            batch._pos, batch._next_record_index = begin, index
-            if count == AT_ONCE:
-                continue
-            try:
-                other = next(self)
-            except StopIteration:
-                return
-            yield other
-            begin, index = batch._pos, index + 1
-
-    def __next__(self) -> Any:
-        if self._too_large is not None:
-            return self._next_too_large(self._too_large)
-        try:
-            return super().__next__()
-        except kafka.errors.CorruptRecordError as error:
-            if not isinstance(error.__context__, UnicodeDecodeError):
-                raise self._unreadable(str(error)) from error
-            try:
-                _make_readable(self._buffer, self._pos)
-            except (ValueError, IndexError):
-                raise self._unreadable(str(error)) from error
-            return next(self)
-
-    def _next_too_large(self, value: TooLarge) -> DefaultRecord:
-        if self._next_record_index >= self.records_count:
-            raise StopIteration
-        offset = self.base_offset + self._next_record_index
-        self._next_record_index += 1
-        return DefaultRecord(len(value), offset, self.max_timestamp, self.timestamp_type, None, value, [])
-
-
-def _make_readable(buffer: bytearray, index: int) -> None:
-    """Put question marks for what is not UTF-8 in the header names of the record that begins there."""
-    for _ in range(FIELDS_BEFORE_KEY):
-        _, index = decode_varint(buffer, index)
-    for _ in ("key", "value"):
-        index = _behind(buffer, index)
-    headers, index = decode_varint(buffer, index)
-    for _ in range(headers):
-        length, begin = decode_varint(buffer, index)
-        name = buffer[begin : begin + length]
-        # It stays as long as it was, because the record's length is checked.
-        buffer[begin : begin + length] = name.decode(errors="ignore").encode().ljust(len(name), b"?")
-        index = _behind(buffer, begin + length)
-
-
-def _behind(buffer: bytearray, index: int) -> int:
-    """The end of a field of bytes whose length stands here. A length of -1 means that there is no field."""
-    length, begin = decode_varint(buffer, index)
-    return int(begin + max(length, 0))
-
-
 # kafka-python's own class refuses header names that are not UTF-8, which clients in C send; it expands a compressed
 # batch of any size; and its errors do not say where the batch ends.
 memory_records.DefaultRecordBatch = RecordBatch
@@ -285,9 +143,9 @@ class _JoinAnswer:
 def go_on_joining(consumer: Any) -> None:
     """Make the next poll continue a join that was interrupted when the last poll ended.
 
-    A leader that rejoins because partitions were added takes that for done once it has shared them out. Then no poll
-    waits for the cluster's answer, and the member is expelled. And an answer that comes between two polls is thrown
-    away: the next poll joins again, and so the whole group, perhaps without end if members work between polls.
+    A leader that rejoins because partitions were added takes the join for done once it has shared them out. Then no
+    poll waits for the cluster's answer, and the member is expelled. And an answer that comes between two polls is
+    thrown away: the next poll joins again, and so the whole group, perhaps without end if members work between polls.
     """
     coordinator = consumer._coordinator
     if coordinator.rejoining:
@@ -298,30 +156,34 @@ def go_on_joining(consumer: Any) -> None:
 
 
 def share_again(consumer: Any) -> None:
-    """Ask the group for another round of sharing out. The next poll does."""
+    """Have the next poll ask the group for another round of sharing out."""
     consumer._coordinator.request_rejoin()
 
 
 def wait_in_polls(consumer: Any) -> None:
-    """Make a poll wait for records, also while a heartbeat is not answered: it would try 5,000 times a second, and keep
-    a dozen objects of each try until its fetch is given up. The client's own thread sends heartbeats."""
+    """Make a poll wait for records, even while a heartbeat is not answered.
+
+    Otherwise it would try 5,000 times a second, and keep a dozen objects of each try until its fetch is given up. The
+    client's own thread sends heartbeats.
+    """
     consumer._coordinator.time_to_next_poll = lambda: float("inf")
 
 
 def hand_out_at_once(consumer: Any) -> None:
-    """Make a poll hand out records that came just before it asked for more.
+    """Make a poll look again, instead of sleeping, if records came after it looked for them.
 
-    If a fetch is answered after the poll looked for records and before it sends the next fetch, the poll finds that
-    nothing is on its way. It would sleep for up to 0.1 s then, beside records that are there.
+    A poll looks for records that have come, asks for more, and waits for the fetches that are on their way. If the last
+    of these is answered between the look and the request, nothing is on its way, and nothing more is asked for: the
+    poll would sleep for up to 0.1 s, although records are there.
     """
-    fetcher = consumer._fetcher
-    fetch_records = fetcher.fetch_records
+    own_fetcher = consumer._fetcher
+    fetch_records = own_fetcher.fetch_records
 
     def fetched(*arguments: Any, **options: Any) -> tuple[Any, bool]:
-        records, idle = fetch_records(*arguments, **options)
-        return records, idle and not fetcher._completed_fetches
+        records, is_idle = fetch_records(*arguments, **options)
+        return records, is_idle and not own_fetcher._completed_fetches
 
-    fetcher.fetch_records = fetched
+    own_fetcher.fetch_records = fetched
 
 
 def is_joining(consumer: Any) -> bool:
@@ -331,7 +193,10 @@ def is_joining(consumer: Any) -> bool:
 
 
 def has_lost_its_name(consumer: Any) -> bool:
-    """Whether a heartbeat heard that another process has this member's name. Then no more are sent; no poll says so."""
+    """Whether a heartbeat heard that another process has this member's name.
+
+    Then this member sends no more heartbeats, and no poll says why.
+    """
     coordinator = consumer._coordinator
     with coordinator._lock:
         is_alive = coordinator._heartbeat_enabled or is_joining(consumer)
@@ -362,7 +227,7 @@ def append(
 
 
 def place_of(sent: Any) -> TopicPartition:
-    """The partition of a record that is on its way: its future tells only once it was written."""
+    """The partition of a record that is on its way: its future tells it only after it was written."""
     place: TopicPartition = sent._produce_future.topic_partition
     return place
 

@@ -24,7 +24,7 @@ from omdml.streams.kafka.topic_extents import SESSION_S
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Partition, Record
 
-# Seconds of a poll; between two polls comes a look at how far a partition is read.
+# Seconds that a poll may take. After each poll comes a look at how far the partitions are read.
 SLICE_S = 0.2
 
 

@@ -96,7 +96,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
     """Raise the client's errors as SourceError; ``doing`` completes the sentence "failed while ...".
 
-    Retriable errors too: who can wait out an outage catches them further inside.
+    Retriable errors are raised, too. Whoever can wait until an outage is over catches them inside the block.
     """
     # Imported here: the options are part of the configuration, which is read without any client.
     import kafka.errors
@@ -121,7 +121,7 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
         do = "start the broker, or correct the servers, the security protocol or the credentials"
         raise _source_error(options, doing, error, do) from error
     except kafka.errors.KafkaError as error:
-        # An error of another class may only quote it.
+        # The error may be of another class, and only quote that one.
         fenced = "ProducerFencedError" in repr(error)
         do = OTHER_PROCESS if fenced else "see the broker's log"
         raise _source_error(options, doing, error, do) from error

@@ -247,7 +247,7 @@ class KafkaSink:
         if not self._failures:
             event = f"{sent.size - EVENT_OVERHEAD_BYTES} bytes with key {sent.key!r}"
             self._first_failure = self.options.redact(f"{event}: {error}")
-            # An error of another class may only quote it.
+            # The error may be of another class, and only quote that one.
             self._refused = "AuthorizationFailed" in repr(error)
         self._failures += 1
 

@@ -45,7 +45,7 @@ def create_topic(options: KafkaOptions, name: str, *, partitions: int = 1, reten
     configs = {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
-        # What an event says of its own time is held against this.
+        # What an event says of its own time is compared with this.
         "message.timestamp.type": "LogAppendTime",
     }
     # The cluster decides how many copies a partition has.

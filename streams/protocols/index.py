@@ -45,8 +45,9 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     Its ``items`` lie within ``bound`` of where ``version`` of ``model`` (and ``task``) embeds them, after a rotation of
     the whole that changes no distance; each has ``width`` numbers. ``moved`` is the bound as a share of the items' root
     mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's. The items are
-    those of the catalogue's first ``rows`` rows: what has a later row came afterwards. None if it is not known.
-    ``places`` is a digest of the rows that the items have in the catalogue: an item that is put again has another one.
+    those of the catalogue's first ``rows`` rows: what has a later row came afterwards. ``rows`` is None if that is not
+    known. ``places`` is a digest of the rows that the items have in the catalogue: an item that is put again has
+    another one.
     """
 
     model: str

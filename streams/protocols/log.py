@@ -72,7 +72,7 @@ class Source(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many the log has, as of a second ago."""
+        """How many partitions the log has, as of a second ago."""
 
     @property
     def partitioner(self) -> str:

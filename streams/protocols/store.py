@@ -68,7 +68,7 @@ class CheckpointStore(Protocol):
         """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
 
         Raises CorruptError when checkpoints exist and none of them is valid, or one was saved and none is there. The
-        error has the epoch: who raised it is the owner, and may replace the checkpoints.
+        error has the new epoch: the caller is the owner all the same, and may replace the checkpoints.
         """
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:

@@ -21,11 +21,11 @@ def one_by_one(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> 
 
 def together(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> list[Answer | CorruptError | StoreLost]:
     """Answers of the same calls by several threads, which wait for the disk together."""
-    every = list(calls)
-    if len(every) < 2:
-        return one_by_one(act, every)
-    with ThreadPoolExecutor(min(THREADS, len(every)), "omdml-store") as threads:
-        return list(threads.map(lambda arguments: attempt(act, arguments), every))
+    all_calls = list(calls)
+    if len(all_calls) < 2:
+        return one_by_one(act, all_calls)
+    with ThreadPoolExecutor(min(THREADS, len(all_calls)), "omdml-store") as threads:
+        return list(threads.map(lambda arguments: attempt(act, arguments), all_calls))
 
 
 def attempt(act: Callable[..., Answer], arguments: tuple[Any, ...]) -> Answer | CorruptError | StoreLost:

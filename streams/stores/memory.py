@@ -251,7 +251,7 @@ class MemoryStore(JournaledSnapshots):
         return state.owner if state else None
 
     def journal(self, model: str) -> MemoryModel:
-        """The model's journal; one that nobody keeps if the model is unknown."""
+        """The model's journal; an empty one, which is not stored, if the model is unknown."""
         return self._models.get(model) or MemoryModel(self._changed)
 
 

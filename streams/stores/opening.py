@@ -23,7 +23,7 @@ def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:
     ConfigurationError
         No such kind of store, or an address that cannot be one.
     StoreError
-        No folder lies at that path, but something else, or another release wrote what it holds.
+        At that path is something else than a folder, or another release wrote what it holds.
     """
     # Each kind brings a client or a file format of its own: the others are not imported.
     kind, _, rest = url.partition(":")

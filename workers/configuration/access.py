@@ -53,7 +53,7 @@ class Access:
     private
         Whether reading needs a token too.
     origins
-        Of pages on other servers that may ask this node from a browser; ``*`` is any page, to read.
+        The origins of pages on other servers that may ask this node from a browser; ``*`` lets any page read.
     clock
         Seconds that never go back.
     """
@@ -109,9 +109,9 @@ class Access:
         """
         name = self._brings(headers) or self._session(headers)
         if name in self._rates and not self._rates[name].take():
-            most = self._tokens[name].max_per_s
+            max_per_s = self._tokens[name].max_per_s
             raise AccessError(
-                f"the token {name!r} may make {most:g} requests a second: send this again later", "too_many"
+                f"the token {name!r} may make {max_per_s:g} requests a second: send this again later", "too_many"
             )
         if self.private and not is_open and not name:
             raise self._unknown(headers)
@@ -119,7 +119,7 @@ class Access:
     def session(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """The cookie, name and value, by which a browser reads what it cannot send a token for; raises AccessError.
 
-        It says that whoever has it knew the token, and cannot be turned into that. Nobody can write with it.
+        Whoever has it knew the token, which cannot be computed from it. Nobody can write with it.
         """
         return self._cookies[self.check(headers, "read")]
 
@@ -155,12 +155,12 @@ class Rate:
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
         self._per_s, self._clock = per_s, clock
-        self._left, self._at = per_s, clock()
+        self._left, self._counted_at = per_s, clock()
 
     def take(self) -> bool:
         """Take one; False if none is left just now."""
         now = self._clock()
-        self._left, self._at = min(self._per_s, self._left + (now - self._at) * self._per_s), now
+        self._left, self._counted_at = min(self._per_s, self._left + (now - self._counted_at) * self._per_s), now
         if self._left < 1:
             return False
         self._left -= 1
@@ -190,14 +190,14 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
     Raises ConfigurationError.
     """
     mistakes = Mistakes()
-    every = {"node.token": token} if token else {}
-    every |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
-    for where, text in every.items():
+    all_tokens = {"node.token": token} if token else {}
+    all_tokens |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
+    for where, text in all_tokens.items():
         if not TOKEN.fullmatch(text):
             expected = "16 or more letters, digits or -._~+/"
             mistakes.note(f"{where}: {len(text)} characters (not shown), expected {expected}: {MAKE_ONE}")
     seen: dict[str, str] = {}
-    for where, text in every.items():
+    for where, text in all_tokens.items():
         if (other := seen.setdefault(text, where)) != where:
             mistakes.note(
                 f"{where} is the same token as {other}: expected one of its own, so that the history can tell who "

@@ -17,7 +17,7 @@ from omdml.workers.configuration.config import (
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
-# Among these errors are numbers of thousands of digits, and brackets nested as deep.
+# What tomllib raises, also about a number of thousands of digits, or brackets that are nested as deep.
 NOT_TOML = (ValueError, RecursionError)
 TWICE = "an option or a section is there twice: leave one of them out"
 QUOTES = 'a text needs quotes, as in path = "items/", and so does a name with a *, as in [models."shop-*"]'

@@ -20,7 +20,7 @@ from omdml.workers.configuration.wording import learn_again
 
 # How many names are remembered.
 REMEMBERED = 4096
-# Hyperparameters that a state has the shape of.
+# Hyperparameters that decide the shape of a learner's state.
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")
 
 
@@ -146,7 +146,7 @@ class Specs:
     def __init__(self, configuration: Configuration, catalogues: Mapping[str, Catalogue]) -> None:
         self.configuration = configuration
         self.catalogues = catalogues
-        self._found: dict[str, Spec] = {}
+        self._specs: dict[str, Spec] = {}
         # One object for all models that see a catalogue in the same coordinates.
         self._seen: dict[tuple[str, str], Catalogue] = {}
         for label, config in configuration.models.items():
@@ -167,14 +167,14 @@ class Specs:
         if matched is None:
             return None
         label, config = matched
-        if label not in self._found:
+        if label not in self._specs:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
-            guard, most = self.configuration.guard, config.max_models
-            settings = config.parameters, catalogue, config.digest(), guard, most
-            self._found[label] = Spec(
+            guard, max_models = self.configuration.guard, config.max_models
+            settings = config.parameters, catalogue, config.digest(), guard, max_models
+            self._specs[label] = Spec(
                 label, learner, *settings, {}, config.parent, config.max_share_a_user, config.parts
             )
-        return self._found[label]
+        return self._specs[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:
         """The kinds of feedback that a model learns from, None if nothing covers its name; raises FeedbackError."""

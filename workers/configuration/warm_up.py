@@ -1,4 +1,4 @@
-"""Kernels, ready before the first event."""
+"""Makes kernels ready before the first event or search."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc] # numba's classes
     """numba tells it when a compilation begins; what comes from the cache is not compiled."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell, self._told = tell, False
+        self._tell, self._announced = tell, False
 
     def on_start(self, event_: Any) -> None:
         # It stays registered: numba walks along its list of listeners, and would pass over the next one.
-        if not self._told:
-            self._told = True
+        if not self._announced:
+            self._announced = True
             self._tell()
 
     def on_end(self, event_: Any) -> None:

@@ -126,8 +126,8 @@ class Batch:
 
     def kinds(self, offsets: Collection[int] | None = None) -> Counter[str]:
         """How many events there are of each kind; if offsets are given, only of those."""
-        every = zip(self.records, self.events, strict=True)
-        events = self.events if offsets is None else [event for record, event in every if record.offset in offsets]
+        pairs = zip(self.records, self.events, strict=True)
+        events = self.events if offsets is None else [event for record, event in pairs if record.offset in offsets]
         # The types are counted first, because that takes no call for each event.
         return Counter({KINDS[kind]: count for kind, count in Counter(map(type, events)).items()})
 

@@ -1,4 +1,4 @@
-"""Which events of the log a model learned: so an event that a dead letter is sent again for is not learned twice.
+"""Which events of the log a model learned: so it learns none twice if a dead letter of it is sent again.
 
 An event can be refused, become a dead letter, and be learned all the same: a crash has it taken again, and by then its
 item is there or its model is configured. Its copy (``omdml letters resend``) must not be learned then.
@@ -102,7 +102,10 @@ class Stretches:
         return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
 
     def shrink(self) -> None:
-        """Forget the oldest of too many refused events. All copies of them up to the newest must be decided by then."""
+        """Forget the oldest refused events if there are too many.
+
+        All copies of them that came so far must be decided on before this.
+        """
         if self._stretches:
             self._stretches[-1].shrink()
 

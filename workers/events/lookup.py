@@ -56,7 +56,7 @@ class Located(NamedTuple):
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
 
     def reaches(self, first: int, comparisons: int) -> int:
-        """Where to stop so that the events from ``first`` on have at least this many comparisons: after which event."""
+        """The index after the events, from ``first`` on, that together have at least this many comparisons."""
         return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
 
     def count(self, event: int) -> int:

@@ -80,10 +80,11 @@ def learned_ids(event: AnyFeedback, spec: Spec) -> list[str]:
 def send_events(
     lines: Iterable[tuple[int, bytes | FeedbackError]], specs: Specs, sink: Sink | None, name: str = "input"
 ) -> Fed:
-    """Send sound events, each with the number of the line where it begins; an error stands for one that is none.
+    """Send the sound events of an input.
 
-    Blank lines are skipped. Without a sink nothing is sent. If the log or the lines fail, the error also says at which
-    line of the input of this ``name`` to go on.
+    ``lines`` has each event, or the error about what is none, with the number of the line at which it begins. Blank
+    lines are skipped. Without a sink nothing is sent. If the log or the lines fail, the error also says at which line
+    of the input of this ``name`` to go on.
     """
     accepted: Counter[str] = Counter()
     refused: list[RefusedLine] = []
@@ -131,7 +132,7 @@ def interrupted(name: str, flushed: int, number: int) -> str:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, a pipe or standard input; of one that is too long, the beginning: it is refused as oversize.
+    """The lines of a file, a pipe or standard input. One that is too long is cut, and will be refused as oversize.
 
     Raises FeedbackError if a line does not end at all.
     """

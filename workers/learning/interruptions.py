@@ -11,7 +11,7 @@ class StoreChanged(StoreError):
 
 
 class ModelReplaced(Fenced):
-    """Somebody replaced a model. This worker may have passed over events that only the model of before had learned."""
+    """Somebody replaced a model. This worker may have passed over events that only the replaced model had learned."""
 
 
 class Rewind(Exception):

@@ -39,9 +39,9 @@ SINGLE = {
 class Arrivals:
     """Estimates when a record came that was not fetched yet: when its partition's end was first seen behind it.
 
-    The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second. If the
-    record was there at the first look, as a worker finds a backlog, it came after the record before it, so the estimate
-    is the time of that one; before any was taken, it is the time of the look.
+    The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second. A
+    record that was there at the first look, as in a backlog, came after those before it. So its estimate is the time of
+    the newest record that was taken; before any was taken, it is the time of the look.
     """
 
     def __init__(self) -> None:

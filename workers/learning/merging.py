@@ -46,8 +46,8 @@ log = structlog.get_logger(__name__)
 def positions_of(name: str, store: Store, owned: OwnedPartition, merged: Vector) -> dict[int, int]:
     """The positions that the parts' checkpoints have in this log, by the number of the part.
 
-    A log that was made again may have fewer partitions, so parts that were ``merged`` before count on. To look at all
-    parts of a model takes about as long as to look at one.
+    A log that was made again may have fewer partitions, so parts that were ``merged`` before are looked at, too. To
+    look at all parts of a model takes about as long as to look at one.
     """
     numbers = {part_name(name, number): number for number in {*range(owned.placement.count), *merged.positions}}
     positions = store.positions(list(numbers))
@@ -211,7 +211,7 @@ class Merging:
         check_written(answer, owned.partition.topic_id, fenced)
 
     def _wait(self, name: str, whole: Whole, trouble: str, why: str, seconds: float) -> None:
-        """Look again in so many seconds. ``why`` may count on, so it is logged if the ``trouble`` is another one."""
+        """Look again in so many seconds. ``why`` may hold numbers that grow; a new ``trouble`` has it logged."""
         now = self._services.clock()
         whole.look_from = now + seconds
         if trouble != whole.trouble or now - whole.logged_at >= REMIND_S:

@@ -133,7 +133,7 @@ class Ownership:
             log.error("model_not_published", model=name, reason=str(error), action=action)
 
     def note(self, doubt: Fenced | StoreChanged) -> None:
-        """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
+        """Note that a write was refused, or that the store is not what it was: the next turn begins with that."""
         self.doubt = doubt
         if isinstance(doubt, ModelReplaced):
             log.info("model_replaced", reason=str(doubt), action="partitions begin again from what is stored")
@@ -173,7 +173,7 @@ class Ownership:
         self.doubt = None
 
     def _pass_over(self, polled: Mapping[Partition, list[Record]]) -> None:
-        """Take nothing of what a poll brought: it is sought again later."""
+        """Take nothing of what a poll brought, and note where it begins: it is read again from there."""
         for partition, records in polled.items():
             owned = self.partitions.get(partition)
             if owned and owned.first is None and partition not in self.polled:

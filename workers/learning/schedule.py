@@ -18,7 +18,7 @@ from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.portions import by_owner
 from omdml.workers.learning.services import Services
 
-# What saving may take when the worker is told to stop. What is not saved is read again.
+# Seconds that saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
 # At most this many seconds pass inside poll, so that a signal is heard.
 STOP_S = 0.1

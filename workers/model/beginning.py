@@ -23,9 +23,10 @@ def beginning(spec: Spec, store: Store, name: str = "") -> Start:
     """What a model begins with now; raises StartError as of the specification, else what the store raises.
 
     Its parent may be learned by another worker, on another partition: what that published last is read, and nobody
-    waits for more. The start that this makes is kept, for a pattern's models come by the thousand.
+    waits for more. The start that this makes is kept, because a pattern's models come by the thousand.
 
-    A ``name`` of a part begins with what all parts of its model begin with; raises CorruptError if that is not known.
+    If ``name`` is that of a part, it begins with what all parts of its model begin with; raises CorruptError if that is
+    not known.
     """
     if part := part_of(name):
         learner = start_of_parts(part.model, spec, store)

@@ -34,7 +34,7 @@ _guard_of_child = lru_cache(PARENTS)(Guard)
 
 
 class ChangedSetting(NamedTuple):
-    """Something that changes learning: ``what`` the history calls it, and from what to what it went."""
+    """A setting that changes learning: ``what`` is the history's word for it, ``transition`` its old and new value."""
 
     what: str
     transition: str

@@ -12,7 +12,7 @@ from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.model.allowance import Allowance
 
-# A look at the store's list is at most so old when it decides.
+# Seconds between two looks at the store's list; more if the looks take long.
 LOOK_S = 1.0
 # Looks take at most one part in this many of the time.
 SHARE = 50

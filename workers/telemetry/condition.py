@@ -61,7 +61,7 @@ class Messenger:
 
     def __init__(self, condition: Callable[[], Condition]) -> None:
         self._condition = condition
-        self._told: set[str] = set()
+        self._sent: set[str] = set()
         self._status = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="omdml-systemd", daemon=True)
@@ -83,7 +83,7 @@ class Messenger:
         lines = [
             line
             for line, holds in (("READY=1", condition.started), ("STOPPING=1", condition.stopping))
-            if holds and line not in self._told
+            if holds and line not in self._sent
         ]
         new = set(lines)
         if condition.status != self._status:
@@ -92,7 +92,7 @@ class Messenger:
             lines.append("WATCHDOG=1")
         # A READY that was not taken would have systemd end a process that has started.
         if send(lines):
-            self._told |= new
+            self._sent |= new
             self._status = condition.status
 
     def _run(self) -> None:

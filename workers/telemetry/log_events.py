@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict
 
 OTHER = "other"
-# What workers, nodes, routers and `omdml sync` may say, by level. A test holds this against the code.
+# What workers, nodes, routers and `omdml sync` may say, by level. A test compares this with the code.
 EVENTS = {
     "info": (
         "attributes_read compiling_kernels drained_and_saved index_read kafka_back_in_reach learning_goes_on "
@@ -45,7 +45,7 @@ KNOWN = frozenset((level, event) for level, events in EVENTS.items() for event i
 
 _lock = threading.Lock()
 _counts: Counter[tuple[str, str]] = Counter()
-# Who hears of every line, too; it must be quick.
+# Called with every line, in any thread, so it must be quick.
 listener: Callable[[Mapping[str, Any]], None] | None = None
 
 

@@ -22,7 +22,7 @@ from omdml.workers.telemetry.single_models import PATH, SingleModels
 REQUEST_S = 10.0
 # The library takes a hundred fields of 64 KiB each.
 MAX_HEAD_BYTES = 64 << 10
-# At once. Others are ended.
+# The most connections at the same time. Others are closed at once.
 MAX_CONNECTIONS = 200
 
 

@@ -88,7 +88,7 @@ def start(service: str) -> None:
         return
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
-    logger.addHandler(_Told())
+    logger.addHandler(_ToOurLog())
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(named))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -121,7 +121,7 @@ def passed(name: str, parent: str, begun_at: float, ended_at: float, **attribute
     return _handed_on(set_span_in_context(new))
 
 
-class _Told(logging.Handler):
+class _ToOurLog(logging.Handler):
     """Brings what OpenTelemetry says into our log: a collector that is away is no fault of this process."""
 
     def emit(self, record: logging.LogRecord) -> None:

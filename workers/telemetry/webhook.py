@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from omdml.workers.telemetry import log_events
 from omdml.workers.telemetry.registry import Families
 
-# Lines of the log that are told, and as what.
+# Lines of the log that are posted, and the ``kind`` of each in its message.
 KINDS = {
     "snapshot_withheld": "withheld",
     "drift": "drift",
@@ -41,7 +41,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Webhook:
-    """Posts lines of the log to a URL, as a context manager: from entry on, and what waits within a time-out at exit.
+    """Posts lines of the log to a URL until its block ends. Then it sends what waits, for at most ``timeout_s``.
 
     A request is tried once. What does not fit into the queue is dropped and counted.
 
@@ -58,7 +58,7 @@ class Webhook:
         new = Families("omdml_worker", registry)
         self._count = new.counter("webhook_requests_total", "Messages for the webhook, by outcome", outcome=OUTCOMES)
         self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
-        self._failure_told = -FAILURE_EVERY_S
+        self._failure_logged_at = -FAILURE_EVERY_S
         self._opener = urllib.request.build_opener(NoRedirects)
         self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
 
@@ -102,12 +102,12 @@ class Webhook:
     def _post(self, body: bytes) -> None:
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
         with self._opener.open(request, timeout=self.timeout_s):
-            # Its body is nothing to us; an answer of 300 or above is raised.
+            # Nobody needs the answer's body. A status of 300 or above was raised as an error.
             pass
 
     def _tell(self, reason: str) -> None:
         """Log that a request failed, but not each time."""
         now = time.monotonic()
-        if now - self._failure_told >= FAILURE_EVERY_S:
-            self._failure_told = now
+        if now - self._failure_logged_at >= FAILURE_EVERY_S:
+            self._failure_logged_at = now
             log.warning("webhook_failed", reason=reason, action="this message is not sent again")

@@ -46,7 +46,7 @@ def parts(metric: Metric) -> Iterator[MetricTensor]:
             continue
         values: Array = np.atleast_1d(tensor.astype(np.float64))
         if not values.size:
-            # an expert without rows stands for the identity
+            # An expert without rows stands for the identity.
             values = np.eye(values.shape[1])
         norm, directions = float(np.linalg.norm(values)), None
         if values.ndim == 2:
@@ -87,7 +87,7 @@ def changes(before: Snapshot, after: Snapshot) -> list[TensorChange]:
     if isinstance(before.metric, CosineMetric) and isinstance(after.metric, CosineMetric):
         old, new = with_all_experts(old, new), with_all_experts(new, old)
         experts = {name for name in old if name.endswith(EXPERT)}
-    # an expert has as many rows as it knows directions
+    # An expert has as many rows as it knows directions.
     shapes = [{name: tensor.shape[name in experts :] for name, tensor in tensors.items()} for tensors in (old, new)]
     if before.metric.kind != after.metric.kind or shapes[0] != shapes[1]:
         raise StoreError(

@@ -26,7 +26,7 @@ from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_bystande
 from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 MEGABYTE = 1_000_000
-# Letters of a partition of their topic, and bytes of their files, that are looked through.
+# How many letters of each partition of their topic, or bytes of their files, are looked through.
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8

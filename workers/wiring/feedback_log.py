@@ -45,7 +45,7 @@ def open_source(log: FileLog | KafkaLog) -> Source:
 
 
 def log_names(log: FileLog | KafkaLog) -> dict[str, str | None]:
-    """What a log and who reads it are called, for the lines of a process."""
+    """The names of a log, its group and this member, for the log lines of a process."""
     if isinstance(log, FileLog):
         return {"path": log.path}
     return {"topic": log.topic, "group": log.group, "member": log.member}

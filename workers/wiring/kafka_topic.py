@@ -29,9 +29,9 @@ def connection(log: KafkaLog) -> KafkaOptions:
 
 
 def create_log(log: FileLog | KafkaLog, partitions: int, topic_name: str | None = None) -> tuple[str, bool, int]:
-    """Create the topic of a Kafka log, fit for feedback: its name, whether it was created, how many partitions it has.
+    """Create the topic of a Kafka log, fit for feedback, or another topic beside it, ``topic_name``.
 
-    ``topic_name`` is that of another topic beside it.
+    Returns the topic's name, whether it was created, and how many partitions it has.
 
     Raises SourceError.
     """
@@ -44,8 +44,9 @@ def create_log(log: FileLog | KafkaLog, partitions: int, topic_name: str | None 
 
 
 def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
-    """Add partitions to the topic of a Kafka log, up to this many; on how many models live, and how many there were.
+    """Add partitions to the topic of a Kafka log, up to this many.
 
+    Returns on how many partitions models live, and how many there were.
     Raises ConfigurationError, SourceError, StoreError.
     """
     log = configuration.log

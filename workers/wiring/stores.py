@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def open_stores(configuration: Configuration) -> Store:
-    """Checkpoints and snapshots; raises StoreRefused if they let us not in. One that is away is waited for."""
+    """The store of this configuration; raises StoreRefused if it rejects our credentials, but not if it is away."""
     from omdml.workers.configuration.specs import Retentions
 
     store = open_store(configuration.store.url, Retentions(configuration))

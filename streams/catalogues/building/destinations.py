@@ -201,10 +201,10 @@ def _with_attributes(
 
 
 def change_at(target: str, changes: Iterable[Change], *, built: bool = False) -> tuple[Items, Changed]:
-    """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; all of it so far, summed up.
+    """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; returns what became of all.
 
-    ``built`` says that a build makes the changes, which are those that its inputs bring.
-    Raises CatalogueError, which says how many changes were made before; making them again does no harm.
+    ``built`` says that a build makes the changes, out of its inputs. Raises CatalogueError, which says how many changes
+    were made before; making them again does no harm.
     """
     catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
     remaining, made = iter(changes), 0
@@ -244,15 +244,15 @@ def _more(
         tables = [made.items, *tables]
         write_left_out(folder, made.left_out)
     scan = Scan("none", before, before.sets)
-    scan.read_like(before.dims, tables, _untold)
+    scan.read_like(before.dims, tables, _without_progress)
     scan.take(sets)
     # The items of these sets may not be in this folder.
     scan.sets = []
     modalities = before.manifest.modalities
-    part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
+    part, entry = append_part(folder, (), modalities, scan, tables, _without_progress), None
     if before.map:
         entry = write_map(folder, before.map)
-        part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
+        part = append_coordinates(folder, part, scan.row_of, before.map, _without_progress)
     describer_entry = before.manifest.describer
     manifest = FolderManifest(
         generation=before.generation, modalities=modalities, map=entry, describer=describer_entry, parts=(part,)
@@ -262,10 +262,11 @@ def _more(
 
 
 def _map_for(target: str, replace: bool) -> bool | KeptMap:
-    """A new map, unless a catalogue is there: then its map, if the items have the same modalities, scaled in one way.
+    """What ``mapped`` should be: True for a new map, the map of the catalogue that is there, or False for none.
 
-    So to build one again changes nothing, and models on mapped coordinates go on over one that is replaced. If there is
-    none, one is made only to replace the catalogue.
+    A map is kept, so that building a catalogue again changes nothing, and models on mapped coordinates go on if it is
+    replaced. If the kept map does not fit the items (:meth:`KeptMap.fits`), the build makes a new one. If the catalogue
+    has no map, one is made only if the catalogue is replaced.
     """
     try:
         there = what_is_at(target)
@@ -283,7 +284,7 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
 
 
 def _describer_for(target: str, replace: bool) -> Describer | None:
-    """That of a catalogue that is replaced, so that what was learned on described modalities goes on meaning them."""
+    """The describer of the catalogue that is there, if there is one: described modalities then mean what they meant."""
     try:
         return open_describer(target)
     except CatalogueError as error:
@@ -318,5 +319,5 @@ def what_is_at(target: str) -> Manifest | None:
     return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None
 
 
-def _untold(rows: int) -> None:
-    """Tell nothing of these rows, because the upload has a progress bar of its own."""
+def _without_progress(rows: int) -> None:
+    """Show no progress, because the upload has a bar of its own."""

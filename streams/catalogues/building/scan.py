@@ -79,9 +79,11 @@ class Scan:
     def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
         """Read tables that must have a catalogue's modalities; raises CatalogueError also if they have others."""
         self.read(tables, advance)
-        got = {name: modality.dim for name, modality in self.modalities.items()}
-        if got != dims:
-            raise CatalogueError(f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring all")
+        brought = {name: modality.dim for name, modality in self.modalities.items()}
+        if brought != dims:
+            raise CatalogueError(
+                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring all"
+            )
 
     def take(self, sets: list[ItemSet]) -> None:
         """Take in sets of these items, and of those there already; raises CatalogueError if they do not fit."""

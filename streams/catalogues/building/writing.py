@@ -120,7 +120,7 @@ def write_manifest(folder: Path, manifest: FolderManifest) -> None:
 def put_in_place(folder: Path, target: Path) -> None:
     """Move a finished folder to its place; what was there is kept as ``<target>.previous``.
 
-    1. Remove the previous catalogue of before. A crash up to here leaves the target as it was.
+    1. Remove the ``<target>.previous`` of an earlier build. A crash up to here leaves the target as it was.
     2. Move the target aside. A crash after it leaves no target; opening it says how to move it back.
     3. Move the folder to its place. A crash after it: done.
     """
@@ -137,7 +137,10 @@ def put_in_place(folder: Path, target: Path) -> None:
 
 @contextmanager
 def unfinished(target: Path) -> Iterator[Path]:
-    """An empty folder beside the target, for one builder at a time; gone if the block fails. A killed one is reused."""
+    """An empty folder beside the target, for one builder at a time; gone if the block fails.
+
+    The folder that a killed builder left is used again.
+    """
     folder = target.with_name(f".{target.name}{UNFINISHED}")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):

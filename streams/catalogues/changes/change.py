@@ -19,9 +19,9 @@ MAX_ATTRIBUTE_BYTES = 1 << 20
 # The largest scaled number. A metric squares its product with a number of its own, and float32 must hold that.
 LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
-# What gives an attribute another kind.
+# What to do to give an attribute another kind.
 BUILD_AGAIN = "build the catalogue again with --replace (in Redis: under another name)"
-# What filters use otherwise, and what the item itself is called.
+# Words that mean something else in filters, the name of the item's own id, and the empty name.
 RESERVED = ("all", "any", "not", "id", "")
 # PostgreSQL has no text with this character: one item that has it would keep omdml sync from writing all others.
 NUL = "\0"
@@ -86,8 +86,8 @@ class Prepared(NamedTuple):
 class Changed(NamedTuple):
     """What became of the changes of one request.
 
-    ``position`` counts all changes of the catalogue's generation up to these at least, ``unknown`` are ids to delete
-    that were not there.
+    ``position`` counts all changes of the catalogue's generation, at least up to these. ``unknown`` are the ids to
+    delete that were not there.
     """
 
     position: int
@@ -100,9 +100,9 @@ class Changed(NamedTuple):
 class ShownRows(NamedTuple):
     """Which rows of a catalogue are items, at one moment.
 
-    The first ``rows`` rows are, but for ``gone`` ones: items that were put again or deleted since. ``alive`` (rows,) is
-    False for these; None if there are none. ``position`` counts the changes so far, ``attributed`` those that may have
-    changed attributes.
+    The first ``rows`` rows are items, except ``gone`` of them, whose items were put again or deleted. ``alive`` (rows,)
+    is False for these; it is None if there are none. ``position`` counts the changes so far, ``attributed`` those that
+    may have changed attributes.
     """
 
     rows: int = 0
@@ -141,7 +141,7 @@ def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
 def undecoded(
     error: Exception, given: bytes | Mapping[str, Any], where: str, kind: type[msgspec.Struct], expected: str
 ) -> ChangeError:
-    """The error that says why something given, ``where``, is no change of this kind; ``expected`` is an example."""
+    """The error that says why what was ``given`` is no change of this kind; ``expected`` is an example."""
     example = f'; expected {expected}; {{"text": {{"title": "..."}}, "picture": "BASE64"}} may stand for features'
     reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
     known = kind.__struct_fields__
@@ -227,11 +227,11 @@ def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) ->
         return Prepared(entries, {})
     vectors: dict[str, NDArray[np.float32]] = {}
     for names, places in _by_modalities(dims, raw).items():
-        some = [raw[place] for place in places]
+        alike = [raw[place] for place in places]
         try:
-            made = scale(_matrices(names, some))
+            made = scale(_matrices(names, alike))
         except CatalogueError:
-            _find_unfit(names, some, scale)
+            _find_unfit(names, alike, scale)
             raise
         for name, matrix in made.items():
             whole = vectors.setdefault(name, np.empty((len(raw), matrix.shape[1]), matrix.dtype))

@@ -115,7 +115,7 @@ def _parsed(path: Path, data: bytes, offset: int) -> Read:
 
 @contextmanager
 def locked(folder: Path, for_s: float = 0.0) -> Iterator[None]:
-    """Hold the folder against other writers, waiting for so long; a process that dies lets go.
+    """Keep other writers out of the folder, after waiting for them up to ``for_s``; a process that dies lets them in.
 
     Raises CatalogueError if another one holds it.
     """

@@ -16,7 +16,7 @@ APPEND = "return redis.call('RPUSH', KEYS[2], redis.call('LLEN', KEYS[1]) .. ' '
 
 
 class PackedChanges(msgspec.Struct, frozen=True, gc=False):
-    """The changes, and the bytes of the rows that they put, by what they are kept in."""
+    """The changes, and the bytes of the rows that they put, for each stored matrix."""
 
     entries: list[ChangeEntry]
     vectors: dict[str, bytes]
@@ -32,7 +32,7 @@ def pack(entries: Sequence[ChangeEntry], vectors: Vectors) -> bytes:
 
 
 def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[ChangeEntry], dict[str, NDArray[np.float32]]]:
-    """Ids listed before, changes, and a matrix (rows, d) of each that is kept if they put any.
+    """How many ids were listed before, the changes, and their rows (rows, d) of each stored matrix if they put any.
 
     Raises ValueError for damage.
     """

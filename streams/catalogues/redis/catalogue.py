@@ -38,7 +38,7 @@ class RedisCatalogue(Items):
     url
         ``redis://host:6379/0#shop``; ``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike.
     name
-        Of the catalogue, if the URL has no ``#name``.
+        The catalogue's name, if the URL has no ``#name``.
     generation
         By default the current one.
 

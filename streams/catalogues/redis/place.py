@@ -84,7 +84,7 @@ def connect(url: str, name: str | None) -> tuple[Any, str, str]:
             f"{SCHEMES[scheme.lower()]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
         )
         pool = client.connection_pool
-        # Only this finds options that the class does not know.
+        # Only this call raises for options that the class does not know.
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError):
         # The text of this error may quote a password.

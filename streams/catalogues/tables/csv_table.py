@@ -81,16 +81,16 @@ class CsvTable:
         self.others = [name for name in header if name not in taken]
         self.header = header
         self.kinds: dict[str, CellKind] = {}
-        self.id_at = header.index(id_column)
+        self.id_place = header.index(id_column)
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
 
     def chunks(self, rows: int) -> Iterator[ItemChunk]:
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
         lines = islice(csv_lines(self.path), 1, None)
-        while some := list(islice(lines, rows)):
+        while chunk := list(islice(lines, rows)):
             yield ItemChunk(
-                [line[self.id_at] for line in some],
-                {modality: self._numbers(some, places) for modality, places in self.places.items()},
+                [line[self.id_place] for line in chunk],
+                {modality: self._numbers(chunk, places) for modality, places in self.places.items()},
             )
 
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
@@ -99,10 +99,10 @@ class CsvTable:
         kinds = self.kinds = {name: CellKind() for name in names}
         for line in islice(csv_lines(self.path), 1, None):
             for name, place in places.items():
-                kinds[name].see(line[place], line[self.id_at])
+                kinds[name].see(line[place], line[self.id_place])
         for line in islice(csv_lines(self.path), 1, None):
             values = {name: kinds[name].read(line[place]) for name, place in places.items()}
-            yield line[self.id_at], {name: value for name, value in values.items() if value is not None}
+            yield line[self.id_place], {name: value for name, value in values.items() if value is not None}
 
     def _numbers(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NDArray[np.float64]:
         try:
@@ -117,7 +117,7 @@ class CsvTable:
                     float(line[place])
                 except ValueError as error:
                     raise CatalogueError(
-                        f"{self.path}: item {line[self.id_at]!r}, column {self.header[place]!r} is {line[place]!r}, "
+                        f"{self.path}: item {line[self.id_place]!r}, column {self.header[place]!r} is {line[place]!r}, "
                         f"expected a number"
                     ) from error
         raise CatalogueError(f"{self.path}: the file changed while it was read: try again")

@@ -185,7 +185,7 @@ class PostgresIndex(VectorIndex):
 
     @contextmanager
     def _database(self) -> Iterator[Any]:
-        """The connection, which is closed after any error; errors are told in our words."""
+        """The connection, which is closed after any error; errors are raised as ours."""
         try:
             if self._connection is None:
                 self._connection = self._connect()

@@ -1,4 +1,4 @@
-"""A question to the cluster whose answer nobody waits for longer than agreed."""
+"""A question to the cluster, with a limit to how long its answer is waited for."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class RoutedSource(KafkaSource):
     def member(self) -> Any:
         """Who this member is in its group: the cluster refuses a transaction of one that is out of it.
 
-        Raises SourceError if it already knows that it is out: under no name at all, the cluster would refuse nothing.
+        Raises SourceError if it already knows that it is out: from a member without a name, the cluster would refuse
+        nothing.
         """
         member = self._consumer.group_metadata()
         with translated(self.options, "committing offsets in a transaction"):

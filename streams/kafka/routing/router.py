@@ -8,7 +8,7 @@ One turn, and what a kill after each of its steps means:
    member. After a kill the next router waits until the transaction is aborted, then reads the records again.
 4. Commit. Copies and offsets count from one moment on, or, if the cluster never heard of it, not at all.
 
-After an error nobody may know which of the two it was. So there is one way on from every error: a new producer of the
+After an error, nobody can tell which of the two it was. So there is one way on from every error: a new producer of the
 same name, which has the cluster end what is open, and then the offsets of the group, which say how far it came.
 """
 
@@ -63,7 +63,7 @@ class Targets(NamedTuple):
     max_letter_bytes: int = 0
 
     def measured(self, options: KafkaOptions) -> Targets:
-        """The same, as the cluster describes them now; raises SourceError if one is missing, or unfit for feedback."""
+        """These topics with their present limits; raises SourceError if one is missing, or unfit for feedback."""
         return Targets(
             self.topic, self.letters, message_limit(options, self.topic), message_limit(options, self.letters)
         )
@@ -277,8 +277,8 @@ class Router:
         for record in records:
             fate, topic, key, value, headers = copy_of(record, self._key_of(record), self.targets)
             # A topic may refuse what claims to be from tomorrow.
-            at_ms = now_ms if record.timestamp is None else min(now_ms, round(record.timestamp * 1000))
-            transactions.send(topic, value, key, headers, at_ms)
+            timestamp_ms = now_ms if record.timestamp is None else min(now_ms, round(record.timestamp * 1000))
+            transactions.send(topic, value, key, headers, timestamp_ms)
             fates[fate] += 1
 
     def _start_over(self, error: SourceError) -> None:
@@ -304,7 +304,7 @@ class Router:
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = now
-            # The source does not know before the cluster answers again what of it was dropped.
+            # Until the cluster answers again, the source does not know which of its records were dropped.
             progress = self.source.progress().items()
             self._metrics.behind({place: (self._dropped.get(place, offset), end) for place, (offset, end) in progress})
         if self._counted and now - self._counted_at >= TELL_EVERY_S:

@@ -18,7 +18,7 @@ from omdml.streams.kafka.sink import METADATA_AGE_S, KeyPartitioner
 TIMEOUT_S = 20.0
 BATCH_BYTES = 256 << 10
 SLICE_MS = 100
-# Longer than records are added to a transaction: its end sends what waits, and until then batches grow.
+# Longer than it takes to fill a transaction. So batches grow until its end, which sends what waits.
 LINGER_MS = 1000
 
 
@@ -38,7 +38,7 @@ class KafkaTransactions:
     batch_bytes
         What is sent to a partition at once, at most: not more than its topic takes.
     given_up
-        Asked while a step waits: once it says so, the step fails as if its time were up.
+        Asked while a step waits. If it returns True, the step fails as if its time were up.
 
     Raises
     ------
@@ -136,7 +136,7 @@ class KafkaTransactions:
     def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> None:
         """Add a group's offsets to the open transaction, once all of its records are written.
 
-        Refused, like the whole transaction, if the group's ``member`` is not the one it was: another may own its
+        The cluster refuses this, and the whole transaction, if ``member`` is out of its group: another one may own its
         partitions already.
         """
         doing = "committing offsets in a transaction"

@@ -14,7 +14,7 @@ from omdml.streams.stores.folder.store import DirectoryStore
 NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
 # What a backup has of the store's folder. The lock of workers and unfinished files are left out.
 ENTRIES = (*NUMBERS, REPLACEMENTS, "placements", "models", MARKS)
-# At most so often a model is read again whose files are dropped meanwhile.
+# How often a model is read at most, if files of it are dropped meanwhile.
 PASSES = 100
 
 File = tuple[str, bytes]
@@ -28,7 +28,7 @@ def contents(store: DirectoryStore) -> Iterator[File]:
     """
     before = store.marks([]).replacements
     for name in (*NUMBERS, REPLACEMENTS):
-        # Without it no model was replaced.
+        # If this file is missing, no model was ever replaced.
         if name != REPLACEMENTS or (store.path / name).exists():
             yield name, read_regular(store.path / name, STATE_BYTES)
     for part in (MARKS, "placements"):

@@ -49,16 +49,16 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     """Write everything in the store into one file, over one of this name; only its owner may read it.
 
     A crash leaves a file whose name begins with a dot, until the next backup of this name. A store that cannot be read
-    leaves the file that was there.
-    Raises StoreError if the store cannot be read, or the file cannot be written, if something else than a regular file
-    has this name, because a device or a pipe would be gone then, or if the file would lie in the store.
+    leaves the file that was there. Raises StoreError if the store cannot be read, the file cannot be written, or the
+    file would lie in the store. It also does if something else than a regular file has this name: a device or a pipe
+    would be gone.
     """
-    # Unlike a path's own method, this one takes a name that is too long for one that is not there.
+    # Unlike ``Path.exists``, this returns False for a name that is too long.
     if os.path.exists(target) and not target.is_file():
         raise StoreError(f"{target}: a backup would replace it, and it is not a regular file: choose another name")
     if not store.store_id:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
-    # A link stays one.
+    # A link stays: the file that it leads to is replaced.
     file = Path(os.path.realpath(target))
     if Path(os.path.realpath(store.path)) in file.parents:
         raise StoreError(
@@ -78,7 +78,7 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
 
 def read(store: DirectoryStore) -> Iterator[File]:
-    """What a backup holds. An error of the store's disk is told as one, and not as one of the backup's."""
+    """What a backup holds. The message of an error of the store's disk names the store, not the backup."""
     with reaching(store):
         yield from contents(store)
 
@@ -162,7 +162,7 @@ def exchange(folder: Path, file: Path) -> None:
 
 
 def drop_unfinished(target: Path) -> None:
-    """Delete what backups to this file left that were killed. One that is still at work holds the lock of its own."""
+    """Delete what killed backups to this file left. A backup that is still at work holds the lock of its own file."""
     for path in target.parent.glob(f"{ASIDE}{glob.escape(target.name)}.{'[0-9a-f]' * 16}"):
         with suppress(FileNotFoundError), opened(path) as file:
             if take_lock(file.fileno()):

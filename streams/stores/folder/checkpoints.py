@@ -101,7 +101,7 @@ class CheckpointFolder:
         """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
+        2. Note that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
         3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
         4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
         5. Drop all but the two newest. A crash within leaves a file more than need be.
@@ -131,9 +131,9 @@ class CheckpointFolder:
     def drop_earlier(self) -> None:
         """Drop all but the newest sound checkpoint, and the folders of earlier owners.
 
-        1. It becomes the first of its epoch: one of a higher number that is alone looks as if a newer one was removed.
-           A crash leaves it the newest, because its epoch is.
-        2. Drop the others. A crash leaves some of them.
+        1. Drop the others of its epoch, then give it number 1: alone with a higher number, it looks as if a newer one
+           was removed. A crash in between may leave it so until this is called again.
+        2. Drop the folders of earlier owners. A crash leaves some of them.
         """
         files = self._files()
         newest = next((file for file in reversed(files) if not file.damaged), None)

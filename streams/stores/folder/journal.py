@@ -29,7 +29,7 @@ NAME = re.compile(r"(\d{12})\.json")
 # Seconds between two looks. The second one counts if nothing happened for a while.
 POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
-# Looks at many folders take one part in this many of the time.
+# Looks at many folders take about one part in this many of the time.
 SHARE = 20
 TICK_NS = 20_000_000
 

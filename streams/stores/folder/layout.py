@@ -87,7 +87,7 @@ class DirectoryLayout:
     def _check_format(self) -> int | None:
         """The number of the layout, None if none is written there yet; refuses the layout of another release.
 
-        A folder without a number is of before there were any, which is 1.
+        A folder without a number was written before layouts had numbers, and has layout 1.
         """
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.path))

@@ -103,8 +103,8 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         """Keep this checkpoint, and have its partition read again.
 
         Owners begin again before and after it is kept: before it for a crash in between, after it for an owner that
-        looks in between. The first time comes when the bytes are on the disk: an owner that began again while they are
-        written would pass over events by the checkpoint before, or claim that.
+        looks in between. The first time comes when the bytes are on the disk. An owner that began again before that
+        could still claim the checkpoint before this one, or pass over the events which that one has.
         """
         home = Partition(*checkpoint.home)
 

@@ -72,10 +72,10 @@ class WholeCommands:
     def pack(self, *words: bytes | memoryview | str | int | float) -> list[bytes]:
         """The bytes of a command in the server's protocol. The first word is its name, which may have a blank in it."""
         name, *values = map(as_bytes, words)
-        every = [*name.split(), *values]
+        all_words = [*name.split(), *values]
         pieces: list[bytes] = []
-        parts = [b"*%d\r\n" % len(every)]
-        for value in every:
+        parts = [b"*%d\r\n" % len(all_words)]
+        for value in all_words:
             parts.append(b"$%d\r\n" % len(value))
             if len(value) >= LARGE:
                 pieces += (b"".join(parts), value)

@@ -72,7 +72,7 @@ class RedisDatabase:
                     raise type(answer)(message)
 
     def _check_format(self, number: bytes | None) -> None:
-        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
+        """Refuse what another release wrote. What has no number was written before there were any, in format 1."""
         with understanding(number):
             stored = 1 if number is None else int(number)
         REDIS_STORE.check(stored, f"store {self._where}", StoreError)

@@ -67,7 +67,7 @@ class RedisStore(RedisMarks):
     Raises
     ------
     ConfigurationError
-        The URL is none.
+        The URL is not the address of a server.
     StoreError
         From every method, within seconds: the server is out of reach, or refuses.
     """
@@ -228,7 +228,7 @@ class RedisStore(RedisMarks):
         return sorted(read_names(names))
 
     def delete(self, model: str) -> None:
-        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it again."""
+        """Delete a model in one step. Its owner gets StoreLost; whoever claims it from then on begins it again."""
         keys, names = self._keys.model(model), self._keys.models
         with reaching(self._where, model):
             self._delete(

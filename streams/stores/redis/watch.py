@@ -30,7 +30,7 @@ class RedisWatch:
     Parameters
     ----------
     url
-        Of the server.
+        The server's address.
     channels
         The channel of each model.
     """

@@ -8,11 +8,11 @@ from kafka import KafkaProducer
 from deploy.local import KafkaServer
 from omdml.errors import FeedbackError, SourceRefused
 from omdml.feedback import decode
-from omdml.streams.kafka.internals import RecordBatch
 from omdml.streams.kafka.newest import newest_records
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.expansion import too_large
+from omdml.streams.kafka.record_batch import RecordBatch
 from omdml.streams.protocols.log import Partition
 from tests.support.servers.kafka_batches import Name
 from tests.support.servers.kafka_reader import NewTopic, Open, gap, numbered, write
@@ -111,7 +111,7 @@ def test_a_batch_that_becomes_too_large_stops_nothing_and_is_refused_whole(
         producer.send(topic, value, partition=0)
     producer.close()
     write(kafka, topic, numbered(5, 5))
-    monkeypatch.setattr("omdml.streams.kafka.internals.too_large", partial(too_large, limit=1 << 20))
+    monkeypatch.setattr("omdml.streams.kafka.record_batch.too_large", partial(too_large, limit=1 << 20))
 
     # I expect every offset to be read once, also from within that batch, and the newest to be told without a join.
     refused = [offset for offset, value in enumerate(open_reader(topic).read_to_the_end().values) if unread(value)]

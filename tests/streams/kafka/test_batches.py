@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from omdml.streams.kafka.internals import AT_ONCE, RecordBatch
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.record_batch import AT_ONCE, RecordBatch
 from omdml.streams.protocols.log import Partition
 from tests.support.deep import examples
 from tests.support.servers.kafka_batches import ATTRIBUTES, FIRST, RECORDS, VALUE, Name, opened, sealed, written

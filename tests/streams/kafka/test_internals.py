@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import threading
-from pathlib import Path
+from types import SimpleNamespace
 
 import kafka.errors
 import pytest
@@ -57,7 +57,7 @@ def inside(path):
 
 def test_nothing_else_of_ours_reaches_inside_the_client():
     files = [path for layer in ("streams", "workers") for path in sorted((ROOT / layer).rglob("*.py"))]
-    assert {path.name for path in files if list(inside(path))} == {Path(internals.__file__).name}
+    assert {path.name for path in files if list(inside(path))} == {"internals.py", "record_batch.py"}
 
 
 def held():
@@ -77,10 +77,10 @@ def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind,
         internals.make_client(kind, **away)
     ours, threads = held()
     assert threads == before[1]
-    with pytest.raises(kafka.errors.KafkaTimeoutError) as kept:
+    with pytest.raises(kafka.errors.KafkaTimeoutError) as refusal:
         kind(**away)
     # Older versions of the client keep the connection that was refused.
-    assert held()[0] - ours > ours - before[0], kept
+    assert held()[0] - ours > ours - before[0], refusal
 
 
 def test_its_own_batches_refuse_header_names_that_are_not_utf_8():
@@ -138,12 +138,21 @@ def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
-def test_a_poll_of_its_own_sleeps_if_a_fetch_is_answered_between_two_of_its_steps():
+def test_a_poll_of_its_own_sleeps_although_records_came_after_it_looked_for_them():
     steps = inspect.getsource(fetcher.Fetcher.fetch_records)
-    looks, asks, judges = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
-    # It judges that nothing comes by the fetches on their way alone, not by what it has not looked at yet.
-    assert looks < asks < judges
+    looks, asks, is_idle = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
+    assert looks < asks < is_idle
+    # If no fetch is on its way, it says that it is idle, and does not ask whether one was answered since it looked.
     assert "_completed_fetches" not in steps
+
+
+def test_a_poll_of_ours_is_not_idle_while_an_answered_fetch_waits():
+    answered = []
+    own_fetcher = SimpleNamespace(fetch_records=lambda most, **_: ({}, True), _completed_fetches=answered)
+    internals.hand_out_at_once(SimpleNamespace(_fetcher=own_fetcher))
+    assert own_fetcher.fetch_records(10, timeout_ms=1) == ({}, True)
+    answered.append("a fetch")
+    assert own_fetcher.fetch_records(10, timeout_ms=1) == ({}, False)
 
 
 def test_a_consumer_keeps_to_itself_that_a_heartbeat_met_another_of_its_name():

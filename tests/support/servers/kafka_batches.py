@@ -6,7 +6,7 @@ from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from omdml.streams.kafka.internals import RecordBatch
+from omdml.streams.kafka.record_batch import RecordBatch
 
 # The offset of the batch's first record.
 FIRST = 500

@@ -58,8 +58,8 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
     candidates = options.pop("candidates", "")
     with mistakes.noted():
         check_candidates(name, candidates, learner if known else None, index)
-    most = options.pop("max_models", None)
-    if most is not None and not is_pattern(name):
+    max_models = options.pop("max_models", None)
+    if max_models is not None and not is_pattern(name):
         mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
     parent = option("parent", "", lambda value: isinstance(value, str), "the name of a model, in quotes")
     share = option(
@@ -79,7 +79,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
     options_of_model["candidates"] = candidates
-    return options_of_model if most is None else {**options_of_model, "max_models": most}
+    return options_of_model if max_models is None else {**options_of_model, "max_models": max_models}
 
 
 def _checked_catalogue(

@@ -11,7 +11,7 @@ from omdml.workers.configuration.checks.mistakes import Mistakes
 if TYPE_CHECKING:
     from omdml.workers.configuration.config import ModelConfig
 
-# Hyperparameters that a model and its parent may have different ones of.
+# Hyperparameters whose values may differ between a model and its parent.
 OWN = ("memory",)
 
 

@@ -26,7 +26,8 @@ class Turn(NamedTuple):
 
     ``left`` are those for a later turn, because too many new models would begin. ``refused`` has what cannot be
     learned, under None if its model is not known. ``positions`` has how far the store holds the models that are not in
-    memory; ``only_refused`` names those of them whose events were all refused. ``crowded``: most records begin one.
+    memory; ``only_refused`` names those of them whose events were all refused. ``crowded``: at least half of the
+    records begin a model.
     """
 
     records: Sequence[Record]

@@ -141,7 +141,7 @@ class Guard:
         # What was seen last. Each metric is asked about several times before it goes live.
         self._seen: Seen | None = None
         self.take_back = False
-        # Decisions by reason, until whoever counts them takes them.
+        # Decisions by reason since they were last counted.
         self.decisions: Counter[str] = Counter()
         # At the last decision or look that had enough events.
         self.compared: VersionComparison | None = None
@@ -223,11 +223,11 @@ class Guard:
         """
         began = time.monotonic()
         gain = margins_on(candidate, window.events, features) - self._expected(window.events, features, keep=False)
-        each = votes(gain, window.asked(len(gain)))
-        enough = len(gain) >= FEWEST and len(each) >= VOTES
+        by_query = votes(gain, window.asked(len(gain)))
+        enough = len(gain) >= FEWEST and len(by_query) >= VOTES
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
-        self._withheld_until_decision = self._worse(each, version, withheld) if enough else ""
+        self._withheld_until_decision = self._worse(by_query, version, withheld) if enough else ""
         # A look that took long is followed by a long pause, so that looks take a tenth of the time at most.
         self._check_from = began + (time.monotonic() - began) / SHARE
         return self._withheld_until_decision
@@ -254,12 +254,12 @@ class Guard:
         margins = self.margins = margins_on(candidate, window.events, features)
         gain = margins - self._expected(window.events, features)
         asked = window.asked(len(gain))
-        each = votes(gain, asked)
-        if len(gain) < FEWEST or len(each) < VOTES:
+        by_query = votes(gain, asked)
+        if len(gain) < FEWEST or len(by_query) < VOTES:
             return self._leap(candidate)
         # 1. Worse on all events. Either the model got worse, or people changed their minds and the older events are
         # out of date. The newest events alone decide which of the two it is.
-        if worse := self._worse(each, version, bool(self.yardstick.withheld)):
+        if worse := self._worse(by_query, version, bool(self.yardstick.withheld)):
             if not self._minds_changed(gain, asked):
                 # If the previous version was withheld, the reference is live again already.
                 self.take_back |= not self.yardstick.withheld
@@ -271,7 +271,7 @@ class Guard:
             self._renew(candidate, version, held_out, 0.0)
             return ""
         # 2. Not worse, but no clear gain either: then the metric must not have jumped.
-        mean, doubt = self._mean_and_doubt(each)
+        mean, doubt = self._mean_and_doubt(by_query)
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
         # 3. Good enough to become the new reference? Renewals come now and then, or at once after a certain gain. The
@@ -283,21 +283,21 @@ class Guard:
             window.expect(margins)
         return ""
 
-    def _worse(self, each: Array, version: int, withheld: bool) -> str:
+    def _worse(self, by_query: Array, version: int, withheld: bool) -> str:
         """Why a candidate with these votes is not as good as the reference; empty if it is as good.
 
         ``withheld`` says whether the previous candidate was withheld. Then this one gets no benefit of the doubt.
         """
-        mean, doubt = self._mean_and_doubt(each)
-        self.compared = VersionComparison(version, self.yardstick.version, mean, doubt, len(each))
+        mean, doubt = self._mean_and_doubt(by_query)
+        self.compared = VersionComparison(version, self.yardstick.version, mean, doubt, len(by_query))
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
-        return f"{WORDS['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+        return f"{WORDS['worse']} {len(by_query)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
-    def _mean_and_doubt(self, each: Array) -> tuple[float, float]:
+    def _mean_and_doubt(self, by_query: Array) -> tuple[float, float]:
         """The mean of the votes, and its margin of error at the configured confidence."""
-        return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
+        return float(by_query.mean()), self._deviations * float(by_query.std(ddof=1)) / math.sqrt(len(by_query))
 
     def _minds_changed(self, gain: Array, asked: Array) -> bool:
         """Whether the newest events alone show that the candidate is certainly better: people changed their minds.
@@ -305,10 +305,10 @@ class Guard:
         Each quarter of these events has to agree, so that a short burst is not enough.
         """
         first = newest(asked, NEWEST)
-        each = votes(gain[first:], asked[first:])
-        if len(each) < NEWEST:
+        by_query = votes(gain[first:], asked[first:])
+        if len(by_query) < NEWEST:
             return False
-        mean, doubt = self._mean_and_doubt(each)
+        mean, doubt = self._mean_and_doubt(by_query)
         quarters = np.array_split(gain[first:], 4)
         return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
 

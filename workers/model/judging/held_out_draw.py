@@ -64,9 +64,9 @@ class HoldOutState(msgspec.Struct):
     every
         About one event of this many is held out; 0: none.
     count
-        Events held out so far, kept below or not.
+        Events held out so far, whether or not ``kept`` still has them.
     secret
-        The fingerprint of the secret that said so.
+        The fingerprint of the secret that they were drawn with.
     kept
         The ones that judge, oldest first (:class:`omdml.workers.model.judging.held_out_window.Window`).
     """

@@ -176,9 +176,9 @@ def margins_on(metric: Metric, events: Sequence[JudgingEvent], features: Mapping
         return margins_by_pairs(metric, events, features)
     rows = [row for event in events for row in event.rows]
     items = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(rows[0]))
-    each = margins(metric, items.reshape(len(rows), -1), features)
+    of_comparisons = margins(metric, items.reshape(len(rows), -1), features)
     counts = [len(event.rows) for event in events]
-    return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
+    return np.add.reduceat(of_comparisons, np.cumsum([0, *counts[:-1]])) / counts
 
 
 def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: Mapping[str, Array]) -> Array:
@@ -187,7 +187,7 @@ def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: M
     The oldest is first, provided that the pairs of all tasks are equally old.
     """
     parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
-    age = np.concatenate([np.arange(len(each)) for each in parts])
+    age = np.concatenate([np.arange(len(part)) for part in parts])
     return np.concatenate(parts)[np.argsort(-age, kind="stable")]
 
 

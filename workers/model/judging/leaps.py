@@ -30,7 +30,8 @@ def shape_of(metric: Metric) -> Shape:
 def leap(before: Shape, now: Shape, growth: float, moved: float) -> str:
     """What changed too much between two metrics; empty if nothing did.
 
-    A size may become up to ``growth`` times as large or small. Up to this share of the weight may have ``moved``.
+    A size may become up to ``growth`` times as large or small. At most the share ``moved`` of the weight may have
+    moved.
     """
     for name, size in now.sizes.items():
         usual = before.sizes.get(name, 0.0)
@@ -62,7 +63,7 @@ def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
 
 
 def norm(tensor: NDArray[Any]) -> float:
-    """What numpy's own function returns, which takes longer to look at its arguments than to add up a small tensor."""
+    """The same as ``numpy.linalg.norm``, which takes longer to look at its arguments than to add up a small tensor."""
     flat = tensor.ravel(order="K")
     return float(np.sqrt(flat.dot(flat)))
 
