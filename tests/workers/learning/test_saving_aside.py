@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import StoreError
-from tests.support.late_answers import LateAnswers
+from tests.support.learning.late_answers import LateAnswers
 from tests.support.worlds import World, events, kill, learned_directly, mark, paced, run_until_idle, stop
 
 EVENTS = list(events(30))

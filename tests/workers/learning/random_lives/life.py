@@ -11,7 +11,7 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
-from tests.support.late_answers import LateAnswers
+from tests.support.learning.late_answers import LateAnswers
 from tests.support.oracle import Oracle, Placement, murmur2
 from tests.support.records import Event
 from tests.support.worlds import kill, living_on, rehomed, run_until_idle, triplets
