@@ -77,10 +77,10 @@ def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind,
         internals.make_client(kind, **away)
     ours, threads = held()
     assert threads == before[1]
-    with pytest.raises(kafka.errors.KafkaTimeoutError) as kept:
+    with pytest.raises(kafka.errors.KafkaTimeoutError) as caught:
         kind(**away)
     # Older versions of the client keep the connection that was refused.
-    assert held()[0] - ours > ours - before[0], kept
+    assert held()[0] - ours > ours - before[0], caught
 
 
 def test_its_own_batches_refuse_header_names_that_are_not_utf_8():
@@ -138,7 +138,7 @@ def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
-def test_a_poll_of_its_own_sleeps_if_a_fetch_is_answered_between_two_of_its_steps():
+def test_a_poll_of_its_own_sleeps_if_a_fetch_is_answered_between_its_steps():
     steps = inspect.getsource(fetcher.Fetcher.fetch_records)
     looks, asks, judges = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
     # It judges that nothing comes by the fetches on their way alone, not by what it has not looked at yet.
