@@ -254,8 +254,7 @@ def test_the_schema_describes_lists_as_generators_of_clients_read_them():
         for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ():
             yield from lists(inner)
 
-    arrays = list(lists(openapi()))
-    assert arrays
+    assert (arrays := list(lists(openapi())))
     assert [part for part in arrays if not isinstance(part.get("items"), dict)] == []
 
 
