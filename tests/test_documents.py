@@ -82,7 +82,7 @@ def test_a_target_of_make_that_a_document_shows_exists():
 def shown_targets(text: str) -> list[str]:
     """The targets that a document has readers make, in sentences and in blocks."""
     in_blocks = (MAKE.findall(block.text) for block in blocks(text, "", "console"))
-    return re.findall(r"`make\s([a-z-]+)", text) + [target for found in in_blocks for target in found]
+    return re.findall(r"`make\s([a-z-]+)", text) + [target for targets in in_blocks for target in targets]
 
 
 def test_the_files_that_newcomers_are_sent_to_exist():

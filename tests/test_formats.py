@@ -59,7 +59,7 @@ def test_an_older_number_than_is_read_is_refused():
 
 
 @pytest.mark.parametrize("number", [None, "1", 1.0, True, 0, -1])
-def test_what_is_no_number_of_a_format_is_damage(number):
+def test_a_value_that_cannot_be_a_format_number_is_damage(number):
     with pytest.raises(CorruptError, match="expected a number from 1") as caught:
         CHECKPOINT.check(number, "checkpoint")
     assert not isinstance(caught.value, FormatError)

@@ -32,8 +32,8 @@ PURE |= {"clarabel", "faiss", "llvmlite", "msgspec", "numba", "numpy", "omdml", 
 PURE |= {"threadpoolctl"}
 CALLS = {"__import__", "breakpoint", "input", "open", "print"}
 
-# Rooms of workers/, from below: a room knows those of the floors beneath it, never one beside it.
-FLOORS = (
+# Folders of workers/, from the lowest level up. One may import from lower levels, never from its own.
+LEVELS = (
     {"telemetry"},
     {"configuration"},
     {"events"},
@@ -47,10 +47,10 @@ FLOORS = (
     {"cli"},
     {"__main__"},
 )
-FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+LEVEL = {folder: number for number, folders in enumerate(LEVELS) for folder in folders}
 BACKENDS = ("kafka", "redis", "psycopg", "pgvector", "lancedb", "streams.kafka", "streams.files", "streams.memory_log")
 BACKENDS += ("streams.stores", "streams.catalogues", "streams.indexes")
-# Modules of those folders that are no backend: settings and sums that all of these have in common.
+# Modules in the folders of backends that are none: settings and sums that all backends have in common.
 SHARED = {
     "streams.catalogues.changes.change",
     "streams.catalogues.inline",
@@ -102,8 +102,8 @@ def imports_of(modules):
                     yield path, f"{package}.{alias.name}" if is_module else package
 
 
-def room(path):
-    """The room of workers/ that a file lies in."""
+def top_folder(path):
+    """The folder of workers/ that a file lies in, or its own name if it lies in workers/ itself."""
     return path.parts[1].removesuffix(".py")
 
 
@@ -132,18 +132,18 @@ def test_the_core_opens_nothing_and_prints_nothing():
     assert called == []
 
 
-def test_every_room_of_the_workers_has_a_floor():
-    rooms = {room(path) for path, _ in modules("workers")} - {"__init__"}
-    assert rooms == FLOOR.keys()
+def test_every_folder_of_the_workers_has_a_level():
+    folders = {top_folder(path) for path, _ in modules("workers")} - {"__init__"}
+    assert folders == LEVEL.keys()
 
 
-def test_a_room_of_the_workers_imports_only_what_lies_beneath_it():
+def test_a_folder_of_the_workers_imports_only_from_lower_levels():
     upward = [
         (str(path), name)
         for path, name in imports("workers")
         if name.startswith("workers.")
-        and name.split(".")[1] != room(path)
-        and FLOOR[name.split(".")[1]] >= FLOOR[room(path)]
+        and name.split(".")[1] != top_folder(path)
+        and LEVEL[name.split(".")[1]] >= LEVEL[top_folder(path)]
     ]
     assert upward == []
 
@@ -152,7 +152,7 @@ def test_only_wiring_and_what_looks_at_an_installation_names_concrete_backends()
     named = [
         (str(path), name)
         for path, name in imports("workers")
-        if room(path) not in NAME_BACKENDS
+        if top_folder(path) not in NAME_BACKENDS
         and name not in SHARED
         and any(name == backend or name.startswith(backend + ".") for backend in BACKENDS)
     ]
@@ -181,7 +181,7 @@ def test_no_folder_is_too_full_to_be_read_at_a_glance(layer):
 
 
 @pytest.mark.parametrize("top", ["benchmarks", "deploy", "docs", "tests", "workers/node/console"])
-def test_neither_is_a_folder_of_tests_benchmarks_or_pages(top):
+def test_no_folder_of_tests_benchmarks_or_pages_is_too_full(top):
     files = [path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".js", ".css")]
     counts = Counter(path.parent for path in files if path.stem != "__init__")
     assert {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > FULL} == {}

@@ -35,7 +35,7 @@ def test_what_promises_say_of_papers_stands_in_the_papers_page():
         assert any(stated <= section for section in sections), f"no section of the papers' page has {stated}: {result}"
 
 
-def test_what_takes_long_has_claims():
+def test_every_slow_benchmark_has_claims():
     assert set(evidence.LONG) <= set(load())
 
 

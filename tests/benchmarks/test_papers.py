@@ -1,4 +1,4 @@
-"""The papers' tables: what is kept, what is computed anew, and claims that a run must bear out."""
+"""The papers' tables: which results are kept, which are computed again, and claims that a run must bear out."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def checkout(tmp_path, monkeypatch):
     forget()
 
 
-def test_what_a_table_tells_may_change_without_computing_it_again(checkout):
+def test_a_changed_text_or_unused_code_keeps_the_results_of_a_table(checkout):
     before = cache.path(checkout(), {"seed": 0})
     assert cache.path(checkout(TABLE.replace("prose", "other prose").replace("ords", "riting")), {"seed": 0}) == before
     assert cache.path(checkout(scale=SCALE.replace("return 1", "return 2")), {"seed": 0}) == before
     assert cache.path(checkout(core="ETA = 0.01\n"), {"seed": 0}) == before
 
 
-def test_what_a_table_computes_with_may_not(checkout):
+def test_a_change_of_what_a_table_computes_with_needs_new_results(checkout):
     before = cache.path(checkout(), {"seed": 0})
     assert cache.path(checkout(), {"seed": 1}) != before
     assert cache.path(checkout(TABLE.replace("return scaled(seed)", "return scaled(-seed)")), {"seed": 0}) != before

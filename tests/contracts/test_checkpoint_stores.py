@@ -70,7 +70,7 @@ class TestCheckpointsOfAnyStore:
         assert isinstance(damaged, CorruptError)
         assert (first.checkpoint, last.checkpoint) == (None, None)
 
-    def test_who_claims_what_cannot_be_read_may_replace_it(self, store: Store, damage: Damage) -> None:
+    def test_who_claims_a_checkpoint_that_cannot_be_read_may_replace_it(self, store: Store, damage: Damage) -> None:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(3), epoch)
         damage()
@@ -80,7 +80,7 @@ class TestCheckpointsOfAnyStore:
         assert store.replace(checkpoint(2), caught.value.epoch, 2) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(2), False)
 
-    def test_of_many_one_that_is_deleted_is_answered_so(self, store: Store) -> None:
+    def test_a_deleted_model_among_many_that_are_saved_at_once_is_reported_lost(self, store: Store) -> None:
         claims = store.claim_all(["one", "shop", "two"])
         epochs = [claim.epoch for claim in claims]
         store.delete("shop")
@@ -124,6 +124,7 @@ class TestCheckpointsOfAnyStore:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(5), epoch)
         assert store.save(checkpoint(5), epoch) is Written.ALREADY
+        assert store.claim("shop")[1:] == (checkpoint(5), False)
 
     def test_a_save_that_arrives_late_overwrites_nothing(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
@@ -259,7 +260,7 @@ class TestCheckpointsOfAnyStore:
         with pytest.raises(StoreLost, match="shop"):
             store.publish(snapshot(1), epoch)
 
-    def test_a_look_at_the_newest_checkpoint_takes_it_from_nobody(self, store: Store) -> None:
+    def test_a_look_at_a_checkpoint_leaves_its_owner_able_to_save(self, store: Store) -> None:
         assert store.peek("shop") is None
         epoch = store.claim("shop").epoch
         assert store.peek("shop") is None
@@ -285,7 +286,7 @@ class TestCheckpointsOfAnyStore:
         assert live(store, "other").version == 1
 
     @pytest.mark.parametrize("name", ODD_NAMES)
-    def test_any_name_will_do(self, store: Store, name: str) -> None:
+    def test_a_model_may_have_any_name(self, store: Store, name: str) -> None:
         epoch = published(store, 1, model=name)
         store.save(checkpoint(1, model=name), epoch)
         assert store.models() == [name]

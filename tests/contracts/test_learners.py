@@ -59,7 +59,7 @@ def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
     assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 
-def test_one_compiled_kernel_does_however_columns_are_given(name, monkeypatch):
+def test_columns_given_in_any_way_need_one_compiled_kernel(name, monkeypatch):
     rows, columns = comparisons(name)
     model, types = made(name), set()
     model.start(features())

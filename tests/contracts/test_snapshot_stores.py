@@ -54,7 +54,7 @@ class TestSnapshotsOfAnyStore:
     def test_a_publication_that_arrives_late_changes_nothing(self, store: Store) -> None:
         epoch = published(store, 4, 6)
         assert store.publish(snapshot(4), epoch) is Written.FENCED
-        assert live(store).version == 6
+        assert (live(store).version, live(store).serial, len(store.history("shop"))) == (6, 2, 2)
 
     def test_a_successor_may_begin_below_what_its_predecessor_published(self, store: Store) -> None:
         published(store, 4, 6)
@@ -157,7 +157,7 @@ class TestSnapshotsOfAnyStore:
         assert live(store).version == 1
         assert store.move("shop", None, pin=False).version == 49
 
-    def test_a_note_tells_of_what_is_live_and_moves_nothing(self, store: Store) -> None:
+    def test_a_note_is_recorded_with_the_live_version_and_moves_nothing(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         assert store.note("shop", epoch, "drift", "mistakes rose") is Written.ALREADY
         assert store.history("shop") == []
@@ -197,14 +197,14 @@ class TestSnapshotsOfAnyStore:
         assert loaded[1].digest == before.digest
         assert store.move("shop", 3, pin=True).digest == before.digest
 
-    def test_a_move_to_the_number_of_what_is_live_keeps_that(self, store: Store) -> None:
+    def test_a_move_to_the_number_of_the_live_version_keeps_it_live(self, store: Store) -> None:
         epoch = published(store, 1, 2)
         before = store.move("shop", 2, pin=True)
         store.publish(snapshot(2, seed=1), epoch)
         assert store.move("shop", 2, pin=True).digest == before.digest
         assert store.move("shop", None, pin=False).digest == snapshot(2, seed=1).digest
 
-    def test_of_the_past_of_a_model_nothing_is_kept_once_that_is_asked_for(self, store: Store) -> None:
+    def test_the_owner_of_what_is_live_can_drop_everything_earlier(self, store: Store) -> None:
         first = published(store, 1, 2, 3)
         for offset in (1, 2, 3):
             store.save(checkpoint(offset), first)
@@ -232,7 +232,7 @@ class TestSnapshotsOfAnyStore:
         assert store.publish(snapshot(2), claimed.epoch) is Written.STORED
         assert live(store).serial == serial + 1
 
-    def test_the_past_of_a_model_that_the_store_has_forgotten_is_nobodys(self, store: Store) -> None:
+    def test_the_past_of_a_deleted_model_cannot_be_dropped(self, store: Store) -> None:
         epoch = published(store, 1)
         store.delete("shop")
         with pytest.raises(StoreLost):

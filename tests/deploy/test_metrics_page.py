@@ -30,7 +30,7 @@ def metrics():
 
 def test_the_page_is_what_the_code_says(metrics):
     text = PAGE.read_text()
-    assert text == page(metrics, advice(text)), "python -m deploy.metrics_page writes it anew"
+    assert text == page(metrics, advice(text)), "python -m deploy.metrics_page writes it again"
 
 
 def test_every_metric_has_a_sentence_about_what_to_do(metrics):
@@ -49,7 +49,7 @@ def test_names_follow_the_conventions(metrics):
             assert metric.name.endswith("_timestamp_seconds")
 
 
-def test_the_page_lacks_nothing_that_a_new_metric_would_add(metrics):
+def test_a_new_metric_makes_the_committed_page_outdated(metrics):
     new = next(iter(metrics.values()))._replace(name="omdml_worker_new_total")
     text = PAGE.read_text()
     assert text != page({**metrics, new.name: new}, advice(text))

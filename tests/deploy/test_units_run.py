@@ -80,7 +80,7 @@ def machine(systemd, tmp_path):
 
 
 def assert_two_users_without_rights(machine):
-    """They share the folder of the log and the group, and only the worker reads the secret."""
+    """Check that two users share the log's folder and its group, and that only the worker's reads the secret."""
     uids = {}
     for unit in (WORKER, NODE):
         (pid,) = machine.show(unit, "MainPID")

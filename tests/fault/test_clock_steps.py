@@ -62,7 +62,7 @@ def test_clocks_that_are_set_change_nothing_that_is_learned(tmp_path):
         sink.flush()
         expected = PART * (part + 1)
         wait_for(
-            lambda: (kept := store.peek("shop")) and kept.version == expected, f"version {expected}", LIMIT_S, worker
+            lambda: (saved := store.peek("shop")) and saved.version == expected, f"version {expected}", LIMIT_S, worker
         )
 
     try:

@@ -64,7 +64,7 @@ def test_a_batch_that_expands_costs_little_memory_and_stops_nothing(reader, kafk
     try:
         send(0)
         wait_for(
-            lambda: (kept := store.peek("shop")) and kept.version == 100, "the first events", LIMIT_S, *processes[:1]
+            lambda: (saved := store.peek("shop")) and saved.version == 100, "the first events", LIMIT_S, *processes[:1]
         )
         before = [peak_mb(process) for process in processes]
         bomb(kafka.servers, clicks, BOMBS)

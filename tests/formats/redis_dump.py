@@ -30,20 +30,20 @@ def texts(fields: dict[bytes, bytes]) -> dict[str, str]:
 
 def dump(client: Any, path: Path) -> None:
     """Write down every key of this database."""
-    kept: dict[str, Any] = {}
+    dumped: dict[str, Any] = {}
     for key in sorted(client.keys()):
         match client.type(key):
             case b"hash":
-                kept[text(key)] = {"hash": texts(client.hgetall(key))}
+                dumped[text(key)] = {"hash": texts(client.hgetall(key))}
             case b"list":
-                kept[text(key)] = {"list": [text(entry) for entry in client.lrange(key, 0, -1)]}
+                dumped[text(key)] = {"list": [text(entry) for entry in client.lrange(key, 0, -1)]}
             case b"set":
-                kept[text(key)] = {"set": sorted(text(smember) for smember in client.smembers(key))}
+                dumped[text(key)] = {"set": sorted(text(smember) for smember in client.smembers(key))}
             case b"stream":
-                kept[text(key)] = {"stream": [texts(fields) for _, fields in client.xrange(key)]}
+                dumped[text(key)] = {"stream": [texts(fields) for _, fields in client.xrange(key)]}
             case _:
-                kept[text(key)] = {"string": text(client.get(key))}
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+                dumped[text(key)] = {"string": text(client.get(key))}
+    path.write_text(json.dumps(dumped, indent=1) + "\n")
 
 
 def restore(client: Any, path: Path) -> None:

@@ -46,13 +46,13 @@ def samples(url: str) -> list[Sample]:
         check_catalogue(RedisCatalogue(f"{url}#shop"))
 
     def renumber(folder: Path, number: int) -> None:
-        kept = json.loads((folder / DUMP).read_text())
-        for key, value in kept.items():
+        dumped = json.loads((folder / DUMP).read_text())
+        for key, value in dumped.items():
             if key == "omdml:format":
                 value["string"] = str(number)
             elif value.get("string", "").startswith('{"format":'):
                 value["string"] = json.dumps({**json.loads(value["string"]), "format": number})
-        (folder / DUMP).write_text(json.dumps(kept))
+        (folder / DUMP).write_text(json.dumps(dumped))
 
     def shape(folder: Path) -> dict[str, Any]:
         return redis_dump.keys(folder / DUMP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import clarabel
 import numpy as np
 
-# Its part for optimization is imported by its first use, because every process of tests imports this file.
+# scipy.optimize is imported only when it is first used, because every process of tests imports this file.
 import scipy
 import scipy.sparse as sparse
 

@@ -11,14 +11,14 @@ def similarities(x, landmarks, width):
 
 
 def inverse_root(K):
-    """K^(-1/2) on the directions that K has."""
+    """K^(-1/2); it leaves out the directions along which K is zero."""
     values, vectors = np.linalg.eigh(K)
     roots = [value**-0.5 if value > 1e-10 * values[-1] else 0.0 for value in values]
     return vectors @ np.diag(roots) @ vectors.T
 
 
 def scaled(columns, sample):
-    """Less the sample's mean, over the root of the sample's total variance."""
+    """The columns minus the sample's mean, divided by the root of the sample's total variance."""
     mean = sample.mean(axis=0)
     variance = sum(np.var(column) for column in sample.T)
     return (columns - mean) / np.sqrt(variance)
@@ -40,7 +40,7 @@ def blocks(sample, items, chosen):
 
 
 def coordinates(sample, items, chosen, count):
-    """The first principal coordinates (n, count) of items, each up to its sign; those the sample has, if fewer."""
+    """The first principal coordinates (n, count) of items, each up to its sign; fewer if the sample has fewer."""
     X = blocks(sample, sample, chosen)
     _, lengths, directions = np.linalg.svd(X, full_matrices=False)
     directions = directions[lengths**2 > 1e-10 * lengths[0] ** 2][:count]

@@ -39,7 +39,7 @@ def coupled_step(own, shares, step, c):
 
 
 def coupled_loss(own, b, shares, y, c, rate):
-    """The hinge's inside after a step of this rate."""
+    """The loss after a step of this rate, before the hinge cuts it off at zero."""
     squared = sum(np.sum((M @ c) ** 2) for M in coupled_step(own, shares, rate * y, c))
     return 1 - y * (b + 0.1 * rate * y - squared)
 
@@ -72,6 +72,6 @@ def lmca_step(L, R, share, step, c):
 
 
 def lmca_loss(L, R, b, share, y, c, rate):
-    """The hinge's inside after a step of this rate."""
+    """The loss after a step of this rate, before the hinge cuts it off at zero."""
     new_L, new_R = lmca_step(L, R, share, rate * y, c)
     return 1 - y * (b + 0.1 * rate * y - np.sum((new_R.T @ new_L @ c) ** 2))

@@ -38,8 +38,8 @@ def learned(N, F, C, n, n_far, effective, items, variances):
     added = min(0.8 * math.sqrt(d / min(effective, 4 * items)), 3.0) * np.trace(N / n) / d
     share = 0.3 * d / (0.3 * d + min(n, 4 * items))
     T = {"items": share * np.diag(variances) + (1 - share) * C}
-    told = min(1.0, n_far / n)
-    T["far"] = (F / n_far + added * np.eye(d)) * told + (1 - told) * T["items"] if n_far else T["items"]
+    trusted = min(1.0, n_far / n)
+    T["far"] = (F / n_far + added * np.eye(d)) * trusted + (1 - trusted) * T["items"] if n_far else T["items"]
     seen = [i for i in range(d) if variances[i] > 0.3 * added]
     results = {}
     for name, compared in T.items():
@@ -59,7 +59,7 @@ def weights(losses, count):
 
 
 def distance(p, q, M):
-    """|unit(A p) - unit(A q)|^2 with A'A = M; what has no length is at distance 1 from what has."""
+    """|unit(A p) - unit(A q)|^2 with A'A = M; a vector without length is at distance 1 from one with length."""
     pp, qq = p @ M @ p, q @ M @ q
     cosine = p @ M @ q / math.sqrt(pp * qq) if pp > 0 and qq > 0 else 0.0
     return float(pp > 0) + float(qq > 0) - 2 * cosine
@@ -95,7 +95,7 @@ def counted(slots):
 
 
 def parent_share(ahead, count, memory):
-    """What a parent counts for after ``count`` events, of which some told by how much it was ahead, the newest last."""
+    """The share of a parent after ``count`` events; ``ahead`` has its lead in those that told, the newest last."""
     weights = []
     for number in range(1, len(ahead) + 1):
         fading = 1 - 1 / (min(number, memory) if memory else number)
@@ -108,9 +108,10 @@ def parent_share(ahead, count, memory):
 
 
 def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
-    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M and share by expert.
+    """Learn triplets ``rows`` of items (n, D); answers (scores, N, the sum of weights, M by expert, share by expert).
 
-    ``parent`` has the same of what the model begins with; ``counts`` is what each triplet counts for, 1 if not given.
+    The last two are what is served at the end. ``parent`` holds the same two of the model that this one begins with.
+    ``counts`` is the weight of each triplet, 1 if not given.
     """
     items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
@@ -171,18 +172,18 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
         matters = part == max(hedge.values()) or part * (len(rows) - refreshed) >= 0.02 * n
         if not matters and M[name] is not None:
             made[name] = M[name]
-    kept = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
-    shares = {"plain": faded} if faded and kept else {}
-    total = sum(hedge[name] for name in kept)
-    shares |= {name: (1 - faded) * hedge[name] / total for name in kept}
-    shares = shares if kept else {"plain": 1.0}
+    experts = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
+    shares = {"plain": faded} if faded and experts else {}
+    total = sum(hedge[name] for name in experts)
+    shares |= {name: (1 - faded) * hedge[name] / total for name in experts}
+    shares = shares if experts else {"plain": 1.0}
     if parent and (trust := parent_share(ahead, len(rows), memory)) >= 0.005:
-        kept, shares = (
-            (kept, {name: (1 - trust) * part for name, part in shares.items()}) if 1 - trust >= 0.005 else ({}, {})
+        experts, shares = (
+            (experts, {name: (1 - trust) * part for name, part in shares.items()}) if 1 - trust >= 0.005 else ({}, {})
         )
         for name, part in parent[1].items():
             named = name if name == "plain" else f"parent {name}"
             shares[named] = shares.get(named, 0.0) + trust * part
-            kept |= {named: parent[0][name]} if name != "plain" else {}
+            experts |= {named: parent[0][name]} if name != "plain" else {}
         shares = {name: part / sum(shares.values()) for name, part in shares.items()}
-    return np.array(scores), N, n, kept, shares
+    return np.array(scores), N, n, experts, shares

@@ -31,7 +31,7 @@ def diagonal(rows, margins, x, w, *, group=None, regulariser="variance", **optio
 
 
 def signed(rows, margins, x, w, **options):
-    """LAW 2.4: a vector free of sign; answers (w, scores, updates)."""
+    """LAW 2.4: a vector of weights that may be negative; answers (w, scores, updates)."""
     scores, updates = [], 0
     for (i, j, k, m), margin in zip(rows, margins, strict=True):
         v = (x[i] - x[j]) - (x[k] - x[m])

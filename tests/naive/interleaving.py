@@ -7,7 +7,7 @@ from math import factorial
 
 
 def team_draft(first, second, k, tosses):
-    """Items and their teams; ``tosses`` says who picks first in each round in which both teams are as large."""
+    """Items and their teams; ``tosses`` says who picks first in each round that begins with equally large teams."""
     interleaved, teams = [], {0: set(), 1: set()}
     rankings = {0: first, 1: second}
     tosses = iter(tosses)

@@ -28,7 +28,7 @@ def nearest(matrix, point, k, hidden=()):
 
 
 def candidates(matrix, point, k, hidden=(), widths=None):
-    """Rows that the triangle inequality cannot exclude, if a row is within ``widths`` of its place."""
+    """Rows that the triangle inequality cannot exclude, if each may lie up to its width away from where it is given."""
     bounds = []
     for place, row in enumerate(matrix):
         scale, codes = coded(row)

@@ -62,10 +62,10 @@ def test_coordinates_are_those_of_the_literal_twin(seed, count, landmarks, most,
     variances = expected.var(axis=0)
     # two directions of nearly one variance may be mixed by rounding: those before them are compared
     apart = np.flatnonzero(np.diff(variances) > -1e-6 * variances[0])
-    told = slice(0, apart[0] if len(apart) else None)
-    assert_same_up_to_signs(made.apply(sample)[:, told], expected[:, told])
+    compared = slice(0, apart[0] if len(apart) else None)
+    assert_same_up_to_signs(made.apply(sample)[:, compared], expected[:, compared])
     expected = naive.coordinates(sample, others, chosen(count, landmarks), most)
-    assert_same_up_to_signs(made.apply(others)[:, told], expected[:, told])
+    assert_same_up_to_signs(made.apply(others)[:, compared], expected[:, compared])
 
 
 def test_the_golden_numbers_are_reproduced():
@@ -268,9 +268,9 @@ def test_arrays_that_do_not_fit_together_are_refused():
         rest = {key: value for key, value in tensors.items() if key != name}
         with pytest.raises(CorruptError):
             CoordinateMap.from_bytes(pack(rest, metadata, MAP))
-    for told in ({}, {"map": {}}, {"map": {"modalities": [3]}}, {"map": {"modalities": []}}):
+    for description in ({}, {"map": {}}, {"map": {"modalities": [3]}}, {"map": {"modalities": []}}):
         with pytest.raises(CorruptError):
-            CoordinateMap.from_bytes(pack(tensors, told, MAP))
+            CoordinateMap.from_bytes(pack(tensors, description, MAP))
 
 
 def test_a_newer_format_asks_for_the_release_that_wrote_it():

@@ -94,9 +94,9 @@ def store(path: Path) -> DirectoryStore:
 
 @in_its_place
 def test_a_checkpoint_that_is_no_file_gives_way_to_the_one_before(put: Put, tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    opened = store(tmp_path)
     put(max(tmp_path.rglob("*.checkpoint")))
-    claim = kept.claim("shop")
+    claim = opened.claim("shop")
     assert claim.fell_back
     assert claim.checkpoint
     assert claim.checkpoint.next == 1
@@ -104,11 +104,11 @@ def test_a_checkpoint_that_is_no_file_gives_way_to_the_one_before(put: Put, tmp_
 
 @in_its_place
 def test_a_snapshot_that_is_no_file_is_damaged(put: Put, tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    opened = store(tmp_path)
     put(next(tmp_path.rglob("2.*.safetensors")))
     with pytest.raises(CorruptError, match="go back to another version"):
-        kept.load("shop")
-    assert kept.load("shop", 1)
+        opened.load("shop")
+    assert opened.load("shop", 1)
 
 
 @in_its_place
@@ -117,14 +117,14 @@ def test_a_snapshot_that_is_no_file_is_damaged(put: Put, tmp_path: Path) -> None
     ["store-id", "format", "marks/t.0", "marks/shop.saved", "models/shop/history/000000000002.json", "replacements"],
 )
 def test_what_else_a_store_keeps_is_a_regular_file(put: Put, name: str, tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    opened = store(tmp_path)
     put(tmp_path / name)
 
     def use() -> None:
         DirectoryStore(tmp_path)
-        kept.marks([PARTITION])
-        kept.current("shop")
-        kept.claim("shop")
+        opened.marks([PARTITION])
+        opened.current("shop")
+        opened.claim("shop")
 
     with pytest.raises(OmdmlError, match=name.rpartition("/")[2]):
         use()

@@ -71,7 +71,7 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mark", "other"]
 
 
-def test_a_file_that_was_taken_for_one_left_before_it_was_locked_is_made_again(
+def test_a_new_file_that_another_process_removes_before_its_lock_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []

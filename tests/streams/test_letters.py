@@ -131,7 +131,7 @@ def test_letters_are_keyed_by_model() -> None:
     letters.add(record(offset=8), INVALID)
     letters.flush()
     letters.close()
-    assert [kept.key for kept in log.read(log.partitions[0], 0, 10)] == [b"shop", None, None]
+    assert [entry.key for entry in log.read(log.partitions[0], 0, 10)] == [b"shop", None, None]
 
 
 def test_letters_sent_twice_after_a_crash_are_read_once(tmp_path: Path) -> None:

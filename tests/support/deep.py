@@ -12,7 +12,7 @@ import pytest
 
 DEEP = os.environ.get("DEEP", "") not in ("", "0")
 deep = pytest.mark.deep
-# One example in so many is drawn by default, and at least so many.
+# By default one example in SHARE is drawn, but at least FEWEST.
 SHARE, FEWEST = 10, 5
 
 

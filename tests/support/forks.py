@@ -88,7 +88,8 @@ class _Forked:
 def _run(folder: Path, output: Path, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Do what ``python -m module arguments`` does, with the output in a file."""
     die_with_parent()
-    # The fork server ends once nobody holds this any more. Held here too, it would outlive a test run that was killed.
+    # The fork server ends once no process holds this pipe. If this process held it, too, the server would outlive a
+    # test run that was killed.
     os.close(forkserver._forkserver._forkserver_alive_fd)
     os.chdir(folder)
     os.environ.clear()

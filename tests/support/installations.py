@@ -42,7 +42,7 @@ class Installation(World):
         self.sink.flush()
 
     def living(self):
-        """A worker that holds the log."""
+        """A worker that has learned the whole log, and still holds it."""
         worker = self.worker(source=FileSource(self.folder / "feedback"))
         run_until_idle(worker)
         return worker

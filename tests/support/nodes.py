@@ -45,7 +45,7 @@ def start_node(folder: Path, name: str = "omdml") -> tuple[Process, int]:
 
 
 def refresher(shop, patience_s=60.0, registry=None):
-    """Keeps the views of one node; with no patience every new metric is bridged to, and embedded later."""
+    """A refresher of one node's views. With ``patience_s`` 0 it bridges to each new metric and embeds it later."""
     metrics = NodeMetrics(registry or CollectorRegistry())
     return Refresher(shop.store, LiveViews(lambda model: shop.catalogue, metrics, str, patience_s), metrics)
 

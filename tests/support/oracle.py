@@ -1,4 +1,4 @@
-"""An oracle: what must have become of every event, and whether it did. It shares no code with the product.
+"""An oracle: what must have become of every event, and whether it has. It shares no code with the product.
 
 Everything follows from the log and the placement: an event that came by its model's partition is learned or held out,
 every other one is a dead letter. Events of a model in parts may come by any partition, whose part learns them. Findings
@@ -168,10 +168,10 @@ class Oracle:
         counts = (finding for model in models for finding in self._counts(model, by_model.get(model)))
         return [*self._numbered(acknowledged, resent), *counts, *wholes, *self._letters(reasons)]
 
-    def _merged(self, model: str, kept: dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
-        """The whole of a model in parts has learned what its parts have; its checkpoint is taken out of ``kept``."""
-        merged = kept.pop(model, {"version": 0})["version"]
-        learned = sum(kept[name]["version"] for name in self.parts_of(model) if name in kept)
+    def _merged(self, model: str, checkpoints: dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
+        """The whole of a model in parts has learned what its parts have; its checkpoint is taken out of these."""
+        merged = checkpoints.pop(model, {"version": 0})["version"]
+        learned = sum(checkpoints[name]["version"] for name in self.parts_of(model) if name in checkpoints)
         if merged != learned:
             yield Finding("merge", abs(merged - learned), f"{model}: {merged} learned, but {learned} by its parts")
 
@@ -186,13 +186,13 @@ class Oracle:
             if not places:
                 yield Finding("lost", 1, f"event {number!r} was acknowledged, but has no fate in the log")
             elif len(places) > 1:
-                yield Finding("doubled", len(places) - 1, f"event {number!r} has a fate at each of {said(places)}")
+                yield Finding("doubled", len(places) - 1, f"event {number!r} has a fate at each of {in_words(places)}")
 
     def _counts(self, model: str, checkpoint: Mapping[str, Any] | None) -> Iterator[Finding]:
         """As many events are learned, and as many held out, as should be, and none lies behind the checkpoint."""
         events = self.taken.get(model, [])
         if checkpoint is None:
-            yield Finding("lost", len(events), f"{model}: no checkpoint, but events from {said(events[:1])} on")
+            yield Finding("lost", len(events), f"{model}: no checkpoint, but events from {in_words(events[:1])} on")
             return
         home, end, progress = checkpoint["home"][1], checkpoint["next"], checkpoint["progress"]
         # A model moves with its first event after a step.
@@ -202,7 +202,7 @@ class Oracle:
             yield Finding("home", 0, f"{model}: lives on partition {home}, not {homes[0]}")
         behind = [event for event in events if event.partition == home and event.offset >= end]
         if behind:
-            yield Finding("lost", len(behind), f"{model}: not taken are its events from {said(behind[:1])} on")
+            yield Finding("lost", len(behind), f"{model}: not taken are its events from {in_words(behind[:1])} on")
         taken = len(events) - len(behind)
         held_out = sum(self.held_out(model, event) for event in events[:taken])
         for what, count, due in (
@@ -211,22 +211,22 @@ class Oracle:
             ("compared", progress["mistakes"]["count"], checkpoint["version"]),
         ):
             if count != due:
-                text = f"{model}: {count} {what}, expected {due}, from {said(events[:1])} to below {home}/{end}"
+                text = f"{model}: {count} {what}, expected {due}, from {in_words(events[:1])} to below {home}/{end}"
                 yield Finding("doubled" if count > due else "lost", abs(count - due), text)
 
-    def _letters(self, found: Mapping[Place, set[str]]) -> Iterator[Finding]:
+    def _letters(self, given: Mapping[Place, set[str]]) -> Iterator[Finding]:
         """Each event that must have a letter has one, and no other event has any."""
         taken = {event.place for events in self.taken.values() for event in events}
-        for place in sorted(self.letters.keys() | found.keys()):
-            reasons, expected = sorted(found.get(place, ())), self.letters.get(place)
+        for place in sorted(self.letters.keys() | given.keys()):
+            reasons, expected = sorted(given.get(place, ())), self.letters.get(place)
             # A letter of a bad event gives one reason, whichever it is.
             if len(reasons) == 1 and expected in ("bad", *reasons):
                 continue
             what = "lost" if not reasons else "doubled" if place in taken else "letter"
-            text = f"{said([place])}: letters {', '.join(reasons) or 'none'}, expected {expected or 'none'}"
+            text = f"{in_words([place])}: letters {', '.join(reasons) or 'none'}, expected {expected or 'none'}"
             yield Finding(what, 1, text)
 
 
-def said(places: Sequence[Place | Event]) -> str:
+def in_words(places: Sequence[Place | Event]) -> str:
     """These positions, in words for a message."""
     return ", ".join(f"{place[0]}/{place[1]}" for place in places) or "no place"

@@ -245,7 +245,7 @@ def damage_newest(world, model):
 def unreadable(folder, *names):
     """A world in which a worker learned ten events of each model and was killed; the first can then not be read.
 
-    Answers the checkpoints of that as they were, too.
+    Answers the world, and the checkpoints of that model as they were.
     """
     world = World(folder)
     first = world.worker()

@@ -76,7 +76,7 @@ def test_without_faults_everything_has_data_and_no_alert_fires(watched):
         assert any(map(math.isfinite, service.prometheus.ask(recorded))), recorded
 
 
-def test_a_worker_that_is_paused_within_its_session(watched):
+def test_a_paused_worker_fires_partition_unowned_and_target_down(watched):
     watched.run("worker", "worker-2", log={"member": "second", "session_timeout_s": 60.0})
     service = watched.begin(log={"session_timeout_s": 60.0})
     wait_for(lambda: service.prometheus.ask("count(omdml_worker_owned_partitions == 1)") == [2.0], "two owners", 30)
@@ -86,7 +86,7 @@ def test_a_worker_that_is_paused_within_its_session(watched):
     service.worker.resume()
 
 
-def test_a_store_that_is_away_and_comes_back(watched):
+def test_a_store_fires_alerts_while_it_is_away_and_once_it_is_back(watched):
     service = watched.begin()
     names = ("OmdmlWaitsForDependency", "OmdmlNodeStale", "OmdmlCheckpointsBehind")
     service.silent(*names, "OmdmlStoreChanged", "OmdmlFreshnessSlow")
@@ -96,7 +96,7 @@ def test_a_store_that_is_away_and_comes_back(watched):
     service.fires("OmdmlStoreChanged")
 
 
-def test_a_request_to_the_store_that_hangs(watched):
+def test_a_request_to_the_store_that_hangs_fires_learning_stalled(watched):
     # As a disk hangs under a store in a folder. By default requests to Redis are given up after two seconds.
     service = watched.begin(store={"url": f"{watched.valkey.url}?socket_timeout=60"})
     service.silent("OmdmlLearningStalled")
@@ -105,7 +105,7 @@ def test_a_request_to_the_store_that_hangs(watched):
     service.valkey.resume()
 
 
-def test_events_of_items_that_there_are_not_and_on_the_wrong_partition(watched):
+def test_unknown_items_and_wrong_partitions_fire_dead_letters(watched):
     service = watched.begin()
     service.silent("OmdmlDeadLetters")
     until = time.monotonic() + 60
@@ -122,7 +122,7 @@ def test_events_of_items_that_there_are_not_and_on_the_wrong_partition(watched):
         assert service.prometheus.ask(f'sum(omdml_worker_dead_letters_total{{reason="{reason}"}})')[0] > 0, reason
 
 
-def test_partitions_that_were_added(watched):
+def test_added_partitions_fire_partitions_unread(watched):
     service = watched.begin()
     service.silent("OmdmlPartitionsUnread")
     grown = ForkedProcess(
@@ -139,7 +139,7 @@ def test_partitions_that_were_added(watched):
     service.fires("OmdmlPartitionsUnread")
 
 
-def test_a_checkpoint_and_a_snapshot_that_are_damaged(watched):
+def test_damage_fires_models_wait_and_snapshot_refused(watched):
     service = watched.begin()
     service.silent("OmdmlModelsWait", "OmdmlSnapshotRefused")
     service.worker.kill()
@@ -160,7 +160,7 @@ def test_a_checkpoint_and_a_snapshot_that_are_damaged(watched):
     service.fires("OmdmlModelsWait", "OmdmlSnapshotRefused")
 
 
-def test_two_groups_on_one_store(watched):
+def test_two_groups_on_one_store_fire_fenced(watched):
     service = watched.begin()
     service.silent("OmdmlFenced")
     service.run("worker", "worker-2", log={"group": "another"})
@@ -168,7 +168,7 @@ def test_two_groups_on_one_store(watched):
     service.fires("OmdmlFenced")
 
 
-def test_nodes_of_two_stores(watched):
+def test_nodes_of_two_stores_fire_nodes_disagree(watched):
     service = watched.begin()
     service.silent("OmdmlNodesDisagree")
     with ValkeyServer() as other:

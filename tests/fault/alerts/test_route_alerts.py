@@ -58,7 +58,7 @@ def routed(tmp_path):
         yield routed
 
 
-def test_a_broker_that_stands_still_while_a_router_has_all_events_in_hand(routed):
+def test_a_frozen_broker_fires_route_stalled_amid_a_transaction(routed):
     routed.silent("OmdmlRouteStalled")
     # Given a router that has read all events there are, in the middle of its first transaction
     routed.route.send(100)
@@ -73,7 +73,7 @@ def test_a_broker_that_stands_still_while_a_router_has_all_events_in_hand(routed
     routed.route.check()
 
 
-def test_a_broker_that_stands_still_while_a_router_has_nothing_to_do(routed):
+def test_a_frozen_broker_fires_route_stalled_with_nothing_to_route(routed):
     # Given a router that has routed all events there are, and so knows of none that waits
     routed.route.send(100)
     router = routed.router()

@@ -33,7 +33,7 @@ def while_it_lasts(service, name, send):
     service.fires(name, limit_s=1)
 
 
-def test_a_worker_whose_processor_is_taken_away_again_and_again(watched):
+def test_a_worker_paused_again_and_again_fires_freshness_slow(watched):
     service = watched.begin()
     service.silent("OmdmlFreshnessSlow")
     stutters = Stutters(service.worker, paused_s=3.0, runs_s=1.0)
@@ -41,7 +41,7 @@ def test_a_worker_whose_processor_is_taken_away_again_and_again(watched):
     service.fires("OmdmlFreshnessSlow", limit_s=FIRES_S)
 
 
-def test_a_worker_that_falls_further_and_further_behind(watched):
+def test_a_worker_that_falls_behind_fires_lag_will_outlive_retention(watched):
     service = watched.begin()
     starves = Starves(service.worker)
     service.ends.append(starves.end)
@@ -53,7 +53,7 @@ def test_a_worker_that_falls_further_and_further_behind(watched):
         wait_for(lambda: "OmdmlLagWillOutliveRetention" not in prometheus.firing(), "the alert to end", FIRES_S)
 
 
-def test_a_node_that_starts_while_the_store_is_away(watched):
+def test_a_node_started_while_the_store_is_away_fires_search_errors(watched):
     service = watched.begin()
     service.silent("OmdmlSearchErrors")
     service.node.kill()
@@ -71,7 +71,7 @@ def test_a_node_that_starts_while_the_store_is_away(watched):
     service.silent("OmdmlSearchErrors")
 
 
-def test_robots_that_click_what_does_not_fit(watched):
+def test_robots_that_click_what_does_not_fit_fire_guard_holds(watched):
     # Given a model that has learned enough for the guard to judge by
     service = watched.begin(pause_s=0.03)
     service.silent("OmdmlGuardHolds")
@@ -90,7 +90,7 @@ def test_robots_that_click_what_does_not_fit(watched):
     while_it_lasts(service, "OmdmlGuardHolds", send)
 
 
-def test_clicks_that_no_longer_mean_anything(watched):
+def test_clicks_that_no_longer_mean_anything_fire_mistakes_rise(watched):
     service = watched.begin(pause_s=0.03)
     # A minute of the test is twenty of the rule's day, in which mistakes are as usual.
     quiet = time.monotonic() + 60

@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     @property
     def failed_badly(self) -> bool:
-        """It hung, was killed, or ended with a traceback."""
+        """Whether it hung, was killed, or ended with a traceback."""
         return self.code is None or self.code < 0 or "Traceback" in self.output
 
 

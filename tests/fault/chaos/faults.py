@@ -47,7 +47,7 @@ class Fault(NamedTuple):
         What the models are kept in: a server by its name, a folder, or a small disk.
     entry
         The module that workers run.
-    anew
+    forgets
         Whether the store forgets, so that versions go back.
     cluster
         Whether the log is a cluster of three brokers.
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
     times: int
     store: str = "valkey"
     entry: str = "omdml.workers.cli"
-    anew: bool = False
+    forgets: bool = False
     cluster: bool = False
 
 
@@ -73,14 +73,14 @@ FAULTS = {
     "insync-1": Fault("min.insync.replicas 1, two of three killed", brokers.one_copy_is_enough, 3, cluster=True),
     "insync-2": Fault("min.insync.replicas 2, two of three killed", brokers.two_copies_are_needed, 3, cluster=True),
     "store": Fault("Valkey restarted, its memory kept", restarts.store, 10),
-    "store-lost": Fault("Valkey restarted empty, topics rewind", restarts.store_lost, 3, "forgetful", anew=True),
+    "store-lost": Fault("Valkey restarted empty, topics rewind", restarts.store_lost, 3, "forgetful", forgets=True),
     "takeover": Fault(
-        "Valkey's replica takes over, lacking writes", stores.replica_takes_over, 5, "replicated", anew=True
+        "Valkey's replica takes over, lacking writes", stores.replica_takes_over, 5, "replicated", forgets=True
     ),
-    "aof-no": Fault("Valkey killed, appendonly no, save 1 1", stores.killed, 5, "saving", anew=True),
+    "aof-no": Fault("Valkey killed, appendonly no, save 1 1", stores.killed, 5, "saving", forgets=True),
     "aof-everysec": Fault("Valkey killed, appendfsync everysec", stores.killed, 5),
     "aof-always": Fault("Valkey killed, appendfsync always", stores.killed, 5, "always"),
-    "power-cut": Fault("Valkey's machine killed, the newest writes gone", stores.machine_killed, 5, anew=True),
+    "power-cut": Fault("Valkey's machine killed, the newest writes gone", stores.machine_killed, 5, forgets=True),
     "cut-log": Fault("20 s between a worker and Kafka cut", networks.log_out_of_reach, 3),
     "cut-store": Fault("20 s between a worker and Valkey cut", networks.store_out_of_reach, 3),
     "storm": Fault("25 s of a third worker that joins and leaves", rebalances.storm, 3),
@@ -142,7 +142,7 @@ def trial(
         service.learning.end()
         verdict = judge(service)
         service.serving.end()
-        if not fault.anew:
+        if not fault.forgets:
             assert not (back := service.learning.back + service.serving.back), back
         return Trial(service.injected, verdict, service.learning.longest_s, service.serving.longest_s)
 

@@ -155,7 +155,7 @@ class Service:
         self.workers[number] = self._worker(number, *arguments, entry=entry)
 
     def oracle(self) -> Oracle:
-        """What must have become of every event that is in the log by now."""
+        """What must have become of every event that the log has now."""
         log, (kind, place) = records.read_topic(self.servers.kafka.servers, self.topic), self.url.split(":", 1)
         if kind == "dir":
             placement = records.placement_in_folder(Path(place))

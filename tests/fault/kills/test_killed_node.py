@@ -59,7 +59,7 @@ def test_answers_of_nodes_that_are_killed_are_rankings_of_the_version_they_name(
     asker = Asker(ports)
 
     def wait_until_answered(number, version=None):
-        """By one of the nodes, with this version."""
+        """Wait until one of the nodes answers with this version."""
 
         def answered():
             served = version_served(ports[number])

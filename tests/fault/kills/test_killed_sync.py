@@ -56,7 +56,7 @@ class Changing:
         change(self.shop.catalogue, item_change)
 
     def check(self, answer) -> None:
-        """Check that an answer has the items of one moment, where the version that it names embeds them."""
+        """Check that an answer has the items of one moment, with their vectors under the version that it names."""
         assert frozenset(answer.vectors) in self.sets
         rows = {name: row for row, name in enumerate(self.shop.catalogue.ids)}
         places = [rows[name] for name in answer.vectors]

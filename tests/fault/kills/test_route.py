@@ -94,5 +94,5 @@ def test_a_router_whose_broker_is_away_ends_within_seconds(route, kafka):
     router = route.router()
     route.wait(router)
     kafka.kill()
-    wait_for(lambda: "kafka_out_of_reach" in router.said, "the outage to be told", 30, router)
+    wait_for(lambda: "kafka_out_of_reach" in router.said, "the router to report the outage", 30, router)
     assert router.stop(15.0) == 0, router.said

@@ -19,7 +19,7 @@ from tests.support.worlds import catalogue, events, triplets
 
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
 TOPIC = "unclean"
-SAID, ROWS = list(events(60)), triplets(60)
+EVENTS, ROWS = list(events(60)), triplets(60)
 LIMIT_S = 120.0
 
 
@@ -41,7 +41,7 @@ class Place:
     def send(self, first, last):
         """Send these events, and wait until they are acknowledged."""
         sink = KafkaSink(KafkaOptions(servers=self.cluster.servers), topic=TOPIC, delivery_s=LIMIT_S)
-        for event in SAID[first:last]:
+        for event in EVENTS[first:last]:
             sink.send(event, key="shop")
         sink.flush(LIMIT_S)
         sink.close()
@@ -51,7 +51,7 @@ class Place:
 
     def learns(self, version, worker):
         """Return when the checkpoint has this version."""
-        wait_for(lambda: (kept := self.store.peek("shop")) and kept.version == version, "learning", LIMIT_S, worker)
+        wait_for(lambda: (saved := self.store.peek("shop")) and saved.version == version, "learning", LIMIT_S, worker)
 
     def committed(self):
         """The offset that the group committed; None if nobody can tell now."""

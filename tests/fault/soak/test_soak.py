@@ -15,7 +15,13 @@ from tests.support.processes import ROOT
 MEMORY, FILES, THREADS = MEASURES
 
 
-def samples(memory=lambda at: 250.0, files=lambda at: 16, threads=lambda at: 7, free=lambda at: 5.0, minutes=15):
+def samples(
+    memory=lambda second: 250.0,
+    files=lambda second: 16,
+    threads=lambda second: 7,
+    free=lambda second: 5.0,
+    minutes=15,
+):
     return [
         Sample(number, 1, memory(number) + free(number), memory(number), files(number), threads(number))
         for number in range(0, minutes * 60, 5)
@@ -24,31 +30,31 @@ def samples(memory=lambda at: 250.0, files=lambda at: 16, threads=lambda at: 7, 
 
 @pytest.mark.parametrize("minutes", [15, 30])
 def test_a_climb_of_a_megabyte_a_minute_is_not_flat(minutes):
-    climbs = samples(memory=lambda at: 250 + at / 60, minutes=minutes)
+    climbs = samples(memory=lambda second: 250 + second / 60, minutes=minutes)
     assert "memory in use, MB: +60 an hour" in growth(climbs, MEMORY)
     assert growth(climbs, FILES) == ""
 
 
 def test_what_fills_at_the_beginning_and_what_goes_up_and_down_is_flat():
-    assert growth(samples(memory=lambda at: 250 + min(at, 300)), MEMORY) == ""
-    assert growth(samples(files=lambda at: 16 + 5 * (at // 30 % 2)), FILES) == ""
+    assert growth(samples(memory=lambda second: 250 + min(second, 300)), MEMORY) == ""
+    assert growth(samples(files=lambda second: 16 + 5 * (second // 30 % 2)), FILES) == ""
 
 
-def held_for_a_fault(at):
+def held_for_a_fault(second):
     """Megabytes that a worker holds in the place of one that is away, a minute at a time, late in the soak."""
-    return 8 * (at in range(1300, 1360) or at in range(1500, 1560) or at in range(1640, 1790))
+    return 8 * (second in range(1300, 1360) or second in range(1500, 1560) or second in range(1640, 1790))
 
 
 def test_what_faults_take_and_give_back_is_flat_and_a_leak_below_it_is_not():
-    assert growth(samples(memory=lambda at: 250 + held_for_a_fault(at), minutes=30), MEMORY) == ""
-    leak = growth(samples(memory=lambda at: 250 + at / 144 + held_for_a_fault(at), minutes=30), MEMORY)
+    assert growth(samples(memory=lambda second: 250 + held_for_a_fault(second), minutes=30), MEMORY) == ""
+    leak = growth(samples(memory=lambda second: 250 + second / 144 + held_for_a_fault(second), minutes=30), MEMORY)
     assert "memory in use, MB: +25 an hour" in leak
 
 
 def test_memory_that_was_freed_may_go_up_and_down_but_not_be_much():
-    climbs = samples(free=lambda at: 5 + at / 144, minutes=30)
+    climbs = samples(free=lambda second: 5 + second / 144, minutes=30)
     assert growth(climbs, MEMORY) == scattered(climbs) == ""
-    assert "40 MB in the last quarter" in scattered(samples(free=lambda at: 40.0))
+    assert "40 MB in the last quarter" in scattered(samples(free=lambda second: 40.0))
 
 
 # Half of these pieces are freed, and the other half keeps malloc from giving them back.
@@ -70,8 +76,8 @@ def test_freed_memory_that_malloc_keeps_is_not_counted_as_used():
 
 
 def test_a_file_that_is_not_closed_now_and_then_is_noticed():
-    assert growth(samples(files=lambda at: 16 + at // 60), FILES)
-    assert growth(samples(threads=lambda at: 7 + at // 120), THREADS)
+    assert growth(samples(files=lambda second: 16 + second // 60), FILES)
+    assert growth(samples(threads=lambda second: 7 + second // 120), THREADS)
 
 
 def test_what_a_process_holds_is_what_the_kernel_says():

@@ -10,7 +10,17 @@ from playwright.sync_api import expect
 from omdml.streams.catalogues.building.build import build_catalogue
 from tests.support import worlds
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import SETTLED, cards, go_to, live, mark, mark_two, opened, search, two_marked
+from tests.support.browsers.consoles import (
+    SETTLED,
+    cards,
+    expect_two_unsent_marks,
+    go_to,
+    live,
+    mark,
+    mark_two,
+    opened,
+    search,
+)
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 
@@ -36,7 +46,7 @@ def test_back_and_forward_lead_from_query_to_query_and_page_to_page(shop, site, 
         shows(page, "i77")
         page.go_back()
         shows(page, "i5")
-        two_marked(page)
+        expect_two_unsent_marks(page)
         page.go_forward()
         shows(page, "i77")
         page.go_forward()
@@ -121,7 +131,7 @@ def test_two_tabs_keep_their_own_marks_and_both_see_what_one_taught(demo, browse
     for page in (first_tab, second_tab):
         expect(page.locator("#live b")).to_have_text(f"{live(demo):,}")
     # What the other tab marked is neither sent nor lost, and its answers did not move under its hand.
-    two_marked(second_tab)
+    expect_two_unsent_marks(second_tab)
     second_tab.get_by_role("button", name="Send").click()
     expect(second_tab.get_by_role("status")).to_have_text(SETTLED)
     for page in (first_tab, second_tab):

@@ -19,7 +19,7 @@ from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support import worlds
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import go_to, mark_two, opened, search, two_marked
+from tests.support.browsers.consoles import expect_two_unsent_marks, go_to, mark_two, opened, search
 from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
@@ -153,7 +153,7 @@ def test_marks_that_the_log_did_not_take_are_the_same_event_once_it_does(shop, b
         mark_two(page)
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("no broker answers")
-        two_marked(page)
+        expect_two_unsent_marks(page)
         sink.away = False
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
@@ -296,7 +296,7 @@ def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_p
         expect(items.locator("button[data-id='i77']")).to_have_count(0)
 
 
-def test_marks_of_a_pinned_model_are_told_why_nothing_moves(shop, browser):
+def test_who_marks_a_pinned_model_is_told_why_nothing_moves(shop, browser):
     with shop.serving() as node, listening(node) as server:
         shop.store.move("shop", 0, pin=True)
         node._refresher.refresh("shop")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsers.consoles import opened, search, two_marked
+from tests.support.browsers.consoles import expect_two_unsent_marks, opened, search
 from tests.support.shops import Shop
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -78,7 +78,7 @@ def test_every_action_on_a_result_has_a_key(page):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("i")
     expect(cell(page, 4)).to_have_attribute("aria-label", re.compile(", marked as not fitting$"))
-    two_marked(page)
+    expect_two_unsent_marks(page)
     page.keyboard.press("u")
     expect(cell(page, 4)).to_have_attribute("aria-label", re.compile(r"^4\. i\d+$"))
     page.keyboard.press("ArrowLeft")
@@ -142,7 +142,7 @@ def test_the_reason_for_a_move_comes_before_the_buttons_that_move(shop, site, br
         assert stops(page, page.get_by_role("link", name="Health"), reason)[-2:] == ["What it holds", ""]
 
 
-def test_a_page_is_told_by_its_heading_and_nothing_else(shop, site, browser):
+def test_a_page_opened_with_a_key_is_announced_by_its_heading_alone(shop, site, browser):
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         search(page, "i5")
@@ -155,7 +155,7 @@ def test_a_page_is_told_by_its_heading_and_nothing_else(shop, site, browser):
 
 @pytest.mark.parametrize(("place", "choice"), [("versions", "Before"), ("letters", "Reason")])
 def test_a_choice_that_appears_is_in_one_section_with_the_heading(tmp_path, site, browser, place, choice):
-    """Otherwise Orca leaves the heading, which has the focus, and tells the choice instead."""
+    """Otherwise the screen reader Orca leaves the heading, which has the focus, and reads out the choice instead."""
     site.serve(Shop(tmp_path))
     with opened(browser, f"{site.url}/console/#{place}/shop") as page:
         expect(page.get_by_label(choice, exact=True)).to_be_visible()

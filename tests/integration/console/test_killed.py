@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.fault.asking import version_served
-from tests.support.browsers.consoles import cards, check_looks, everywhere, mark_two, search, two_marked
+from tests.support.browsers.consoles import cards, check_looks, everywhere, expect_two_unsent_marks, mark_two, search
 from tests.support.forks import ForkedProcess
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.processes import free_port, wait_for
@@ -72,14 +72,14 @@ def test_marks_made_while_the_node_is_killed_are_not_lost_and_not_sent_twice(ser
             expect(page.get_by_role("status")).to_contain_text("This node does not answer")
             expect(page.locator("#live")).to_have_text("this node is out of reach")
             expect(page.locator(".results .card")).to_have_count(20)
-            two_marked(page)
+            expect_two_unsent_marks(page)
         check_looks(pages, "node-killed")
         service.shop.learn()
         version = service.shop.publish()
         service.start("node")
         for page in pages:
             expect(page.locator("#live")).to_have_text(f"version {version} is live")
-            two_marked(page)
+            expect_two_unsent_marks(page)
             send(page)
             expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
         assert len({event["id"] for event in service.log()}) == len(pages)

@@ -23,12 +23,12 @@ from tests.support.browsers.consoles import (
     cards,
     check_looks,
     everywhere,
+    expect_two_unsent_marks,
     go_to,
     mark_two,
     opened,
     search,
     send_two_marks,
-    two_marked,
 )
 from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import ROOT
@@ -62,14 +62,14 @@ def test_marks_outlast_a_look_at_another_page_item_and_a_new_token(shop, site, b
         go_to(page, "Watch")
         go_to(page, "Try")
         expect(page.locator(".results[data-of='i5'] .card")).to_have_count(20)
-        two_marked(page)
+        expect_two_unsent_marks(page)
         page.get_by_role("button", name="Token", exact=True).click()
         give(page, OLD)
-        two_marked(page)
+        expect_two_unsent_marks(page)
         search(page, "i77")
         expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
         search(page, "i5")
-        two_marked(page)
+        expect_two_unsent_marks(page)
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
         assert len(sent(shop)) == 1
@@ -85,7 +85,7 @@ def test_a_token_that_was_replaced_is_asked_for_with_the_reason(shop, site, brow
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("dialog")).to_contain_text("The node does not accept the token that this tab has.")
         page.get_by_role("button", name="Cancel").click()
-        two_marked(page)
+        expect_two_unsent_marks(page)
         page.get_by_role("button", name="Send").click()
         give(page, NEW)
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
@@ -153,7 +153,7 @@ def test_another_store_with_the_same_serial_is_not_taken_for_the_one_before(tmp_
         expect(about).to_contain_text("version 7, answered")
 
 
-def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
+def test_a_version_that_comes_late_is_still_announced(shop, site, browser):
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         search(page, "i5")
@@ -166,7 +166,7 @@ def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
         expect(status).to_contain_text(f"Version {version} went live.")
 
 
-def test_a_version_of_other_peoples_marks_is_not_told_as_that_of_mine(shop, site, browser):
+def test_a_version_of_other_peoples_marks_is_not_announced_as_mine(shop, site, browser):
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         search(page, "i5")
@@ -228,7 +228,7 @@ def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browse
         expect(theirs.get_by_text("follows what is learned")).to_be_visible()
 
 
-def test_a_query_that_left_the_catalogue_is_told_and_has_no_results(tmp_path, site, browser):
+def test_a_query_that_left_the_catalogue_is_reported_and_has_no_results(tmp_path, site, browser):
     shop = Shop(tmp_path, items=plain_catalogue)
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
@@ -270,7 +270,7 @@ def test_pages_show_the_catalogue_that_took_the_place_of_theirs(tmp_path, site, 
             else:
                 answer = httpx.get(f"{site.url}/search", params={"id": "i5", "k": 20}).json()
                 expect(page.locator(".results .id")).to_have_text([item["id"] for item in answer["items"]])
-                two_marked(page)
+                expect_two_unsent_marks(page)
         check_looks(pages, "catalogue-replaced")
         go_to(pages[0], "Versions")
         expect(pages[0].get_by_text("follows what is learned")).to_be_visible()
@@ -332,7 +332,7 @@ def test_versions_comes_by_itself_once_the_store_is_back(tmp_path, site, browser
         # Searches go on without the store.
         go_to(page, "Try")
         expect(page.locator(".results[data-of='i5'] .card")).to_have_count(20)
-        two_marked(page)
+        expect_two_unsent_marks(page)
         go_to(page, "Versions")
         valkey_server.resume()
         expect(page.get_by_text("Version 0 of shop answers")).to_be_visible()

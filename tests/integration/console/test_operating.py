@@ -252,8 +252,8 @@ def test_a_pause_is_drawn_as_a_time_without_comparisons(tmp_path, browser):
         times = [*range(30), *range(90, 120)]
         (step,) = answer["steps"]
         answer["steps"] = [
-            step | {"number": at, "what": "new_version", "version": 10 * at, "at": step["at"] + times[at]}
-            for at in range(60)
+            step | {"number": turn, "what": "new_version", "version": 10 * turn, "at": step["at"] + times[turn]}
+            for turn in range(60)
         ]
         route.fulfill(json=answer)
 
@@ -290,7 +290,7 @@ def test_charts_tell_what_the_node_does(tmp_path, browser):
         assert len(steps) == 3
         first, step = steps[0], steps[-1]
         shares = [f"{100 * step['figures'][name]:.1f} %" for name in names]
-        told = {
+        shown = {
             "Mistakes": shares[:2],
             "Clicks kept for judging": shares[2:],
             "Hedge's loss": ["12", "31"],
@@ -298,7 +298,7 @@ def test_charts_tell_what_the_node_does(tmp_path, browser):
             "Weights": [f"{weight:.3f}" for weight in step["weights"].values()],
         }
         with opened(browser, f"{server.url}/console/#watch/shop") as page:
-            for title, values in told.items():
+            for title, values in shown.items():
                 chart = page.locator(".charts .card", has=page.get_by_role("heading", name=title))
                 chart.get_by_text("As a table").click()
                 newest = chart.locator("details tbody tr").first.locator("td.number")

@@ -46,7 +46,7 @@ def console(shop, site, browser):
 
 
 def heard(page):
-    """What was told since this was asked last."""
+    """What a screen reader would have told since the last call."""
     return page.evaluate("heard.splice(0)")
 
 
@@ -93,7 +93,7 @@ def test_who_chooses_another_model_stays_at_the_choice(console):
     expect(choice).to_be_focused()
 
 
-def test_an_item_is_searched_from_by_its_id_and_enter_and_the_answer_is_told(console):
+def test_an_id_and_enter_search_from_an_item_and_announce_the_answer(console):
     page = console()
     expect(page.locator(".results .card")).to_have_count(20)
     find = page.get_by_label("Find an item by its id")
@@ -138,7 +138,7 @@ def test_a_button_that_can_do_nothing_more_keeps_the_focus(console):
         assert heard(page) == []
 
 
-def test_a_late_count_of_items_is_not_told_over_the_results_of_the_item_picked(console):
+def test_a_late_count_of_items_is_not_announced_over_the_results(console):
     page, held = console(), []
     page.route(re.compile("find=i5"), lambda route: held.append(route))
     with page.expect_request(re.compile("find=i5")):
@@ -168,7 +168,7 @@ def test_marks_are_counted_aloud_once_each(console):
     ]
 
 
-def test_versions_of_other_people_are_not_told_to_who_reads_answers(console, shop, site):
+def test_versions_of_other_people_do_not_interrupt_who_reads_answers(console, shop, site):
     page = console()
     search(page, "i5")
     page.mouse.move(0, 0)
@@ -190,7 +190,7 @@ def test_versions_of_other_people_are_not_told_to_who_reads_answers(console, sho
     expect(page.locator(".answers .soft").first).to_contain_text(f"version {newer}, answered")
 
 
-def test_a_version_that_learned_my_marks_is_said_once(console, shop, site):
+def test_a_version_that_learned_my_marks_is_announced_once(console, shop, site):
     page = console()
     search(page, "i5")
     for scrolled in (False, True):
@@ -236,7 +236,7 @@ def test_the_choices_of_versions_keep_still_under_the_keyboard(console, shop, si
     assert before.evaluate(count) == [3, True]
 
 
-def test_a_button_under_the_keyboard_is_not_told_with_each_version(console, shop, site):
+def test_a_focused_button_is_not_announced_with_each_version(console, shop, site):
     page = console("versions/shop")
     expect(page.locator(".two h3")).to_have_count(2)
     page.get_by_role("button", name="Pin this").focus()
@@ -258,7 +258,7 @@ def test_each_button_of_the_history_says_which_version_it_moves_to(console, shop
     expect(page.get_by_role("status")).to_have_text("Version 0 answers, pinned.")
 
 
-def test_two_versions_that_are_compared_are_told_with_what_moved(console, shop, site):
+def test_a_comparison_of_two_versions_announces_what_moved(console, shop, site):
     page = console("versions/shop/i5")
     shop.learn(200)
     version = go_live(shop, site)
@@ -271,7 +271,7 @@ def test_two_versions_that_are_compared_are_told_with_what_moved(console, shop, 
     )
 
 
-def test_the_guard_is_told_if_it_decides_otherwise(console, shop, site):
+def test_a_changed_decision_of_the_guard_is_announced(console, shop, site):
     page = console("watch/shop")
     expect(page.locator(".guard")).to_contain_text("nothing was judged yet")
     figures = {"guard_version": 64, "guard_reference": 32, "guard_doubt": 0.012, "guard_queries": 40}
@@ -298,7 +298,7 @@ def test_each_table_of_watch_says_what_it_is_of(console, shop, site):
     expect(table).to_be_focused()
 
 
-def test_health_is_told_again_only_if_it_changes(shop, site, browser):
+def test_health_is_announced_again_only_if_it_changes(shop, site, browser):
     status = Look(worlds.configuration("items")).status()
     warned = msgspec.structs.replace(status, errors=0, warnings=1)
     answer = msgspec.json.encode(Health(warned, [FoundFault("letters", "warning", "look at it")], LinksConfig()))

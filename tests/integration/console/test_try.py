@@ -161,7 +161,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
         context.close()
 
 
-def test_an_unknown_id_is_told_as_unknown(visit):
+def test_an_unknown_id_is_reported_as_unknown(visit):
     page = visit().page
     page.get_by_label("Find an item by its id").fill("nobody")
     expect(page.get_by_role("status")).to_have_text('No item has "nobody" in its id.')

@@ -275,14 +275,14 @@ def test_a_table_that_omdml_did_not_make_is_left_alone(shop, database):
     assert mine.count_rows() == 1
 
 
-def test_a_folder_that_cannot_be_made_is_told(shop, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(shop, tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "a" / "b", tmp_path / "file"):
         with Sync(shop, LanceIndex(folder, NAME)) as sync, pytest.raises(IndexRefused, match="or a parent to make it"):
             sync.step()
 
 
-def test_a_damaged_table_is_told_with_what_to_do(shop, database):
+def test_a_damaged_table_is_reported_with_what_to_do(shop, database):
     with Sync(shop, database.open()) as sync:
         sync.step()
     for path in (database.folder / f"{NAME}.lance" / "data").iterdir():

@@ -64,6 +64,7 @@ def test_a_sync_waits_until_the_server_has_noticed_that_the_one_before_ended(sho
         # Then the next one begins once it is closed.
         with Sync(shop, database.open()) as sync:
             sync.step()
+            assert before.closed
         end.join()
 
 
@@ -76,7 +77,7 @@ def test_a_transaction_sees_the_same_rows_until_it_ends(shop, database):
     assert all(bytes_of(first) == bytes_of(second) for first, second in pairs)
 
 
-def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
+def test_a_transaction_older_than_the_switch_is_told_to_begin_again(shop, database):
     with Sync(shop, database.open()) as sync:
         sync.step()
     with Sync(shop, database.open()) as sync, database.reader() as reader:

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 
 def recreate(kafka: KafkaServer, topic: str, meanwhile: Callable[[], object]) -> None:
-    """Delete a topic and create it anew under its name, with more events than before."""
+    """Delete a topic and create it again under its name, with more events than before."""
     kafka.delete_topic(topic)
     until(lambda: (meanwhile(), topic not in administer(kafka, lambda admin: admin.list_topics()))[1])
     kafka.create_topic(topic)
@@ -31,7 +31,7 @@ def recreate(kafka: KafkaServer, topic: str, meanwhile: Callable[[], object]) ->
 
 
 def raising(error: Exception) -> Callable[..., object]:
-    """A function that does nothing else."""
+    """A function that raises this error, whatever it is called with."""
 
     def fail(*_: object, **__: object) -> object:
         raise error
@@ -89,7 +89,7 @@ def test_gaps_in_several_partitions_are_reported_one_after_the_other(
     assert [record.offset for record in reader.read_to_the_end().records[40:]] == [15, 16, 17, 18, 19]
 
 
-def test_a_cut_that_was_written_on_is_told_to_all_until_one_process_accepts_it(
+def test_a_cut_that_was_written_on_stops_all_until_one_process_accepts_it(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     # Given a log whose end was read and committed, then lost, and others in its place
@@ -137,7 +137,7 @@ def test_an_aborted_transaction_under_a_later_leader_is_no_cut(
 
 
 @pytest.mark.parametrize("before", ["a seek", "an open transaction"])
-def test_a_cut_is_told_even_if_the_client_forgot_under_which_leader_it_read(
+def test_a_cut_is_noticed_even_if_the_client_forgot_its_leaders_epoch(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, before: str
 ) -> None:
     topic = new_topic()

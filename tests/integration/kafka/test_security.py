@@ -133,7 +133,7 @@ def test_every_command_but_the_router_works_with_the_rights_that_are_listed(plac
     assert code == 0, output
 
 
-def test_an_archiver_can_read_the_log_and_nothing_else(place, secured, command):
+def test_an_archiver_may_neither_send_events_nor_read_letters(place, secured, command):
     (place.folder / "one.jsonl").write_bytes(next(events(1, seed=7)) + b"\n")
     for line in ("feed one.jsonl", "letters list"):
         code, output = command(*line.split(), *place("archiver"))

@@ -9,7 +9,7 @@ from kafka.admin import ConfigResource
 from tests.support import records
 from tests.support.processes import flowing, wait_for
 from tests.support.servers.kafka_reader import write
-from tests.support.servers.one_model import SAID, Place
+from tests.support.servers.one_model import EVENTS, Place
 from tests.support.waiting import until
 
 
@@ -56,7 +56,7 @@ def test_of_a_compacted_log_it_is_not_advised_to_learn_it_again(learned):
 
     def compacted():
         # The newest segment is not compacted: each of these begins another one.
-        write(learned.kafka, learned.topic, [SAID[30]], learned.home, key=b"shop")
+        write(learned.kafka, learned.topic, [EVENTS[30]], learned.home, key=b"shop")
         return len(records.read_topic(learned.kafka.servers, learned.topic)) < 10
 
     until(compacted, 120)

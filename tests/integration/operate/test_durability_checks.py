@@ -18,7 +18,7 @@ def texts(found):
     return " ".join(remark.text for remark in found)
 
 
-def test_a_topic_of_one_copy_with_every_unsafe_setting_is_reported_each(kafka, new_topic):
+def test_each_unsafe_setting_of_a_topic_of_one_copy_is_reported(kafka, new_topic):
     unsafe = {
         "unclean.leader.election.enable": "true",
         "retention.ms": "3600000",
@@ -49,7 +49,7 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
-def test_a_server_without_append_only_file_is_reported_it(policy):
+def test_a_server_without_an_append_only_file_is_reported(policy):
     with ValkeyServer(durable=False, arguments=("--maxmemory-policy", policy)) as server:
         text = texts(of_store(server.url, safety_of(server.url)))
     assert "appendonly is no, and it has no save points" in text

@@ -22,7 +22,7 @@ from tests.support.forks import ForkedProcess
 from tests.support.oracle import STRAY, Oracle, Placement
 from tests.support.processes import flowing, wait_for
 from tests.support.servers.kafka_reader import cut, write
-from tests.support.servers.many_models import NAMES, SAID, Place, learn, learn_what_is_old
+from tests.support.servers.many_models import EVENTS, NAMES, Place, learn, learn_what_is_old
 
 
 @pytest.fixture
@@ -292,7 +292,8 @@ def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(
     place.send(0, 10)
     for partition in (0, 1):
         first = 10 + 5 * partition
-        write(place.kafka, place.topic, [event for name in NAMES for event in SAID[name][first : first + 5]], partition)
+        values = [event for name in NAMES for event in EVENTS[name][first : first + 5]]
+        write(place.kafka, place.topic, values, partition)
     learn(place, 15)
     # When they are sent again, twice, I expect each to be learned once.
     for sent in (40, 0):

@@ -195,7 +195,7 @@ def test_coordinates_that_a_client_leaves_out_are_made_by_whoever_reads(
     assert _is_equal(opened.in_coordinates("mapped"), RedisCatalogue(redis_url, "shop").in_coordinates("mapped"))
 
 
-def test_a_map_that_is_gone_or_another_s_is_reported(mapped_shop: MappedCatalogue, redis_url: str) -> None:
+def test_a_missing_or_foreign_map_is_reported(mapped_shop: MappedCatalogue, redis_url: str) -> None:
     upload_catalogue(mapped_shop, redis_url, "shop")
     client, key = redis.Redis.from_url(redis_url), f"omdml:catalogue:shop:{mapped_shop.generation}:map"
     client.append(key, b"more")

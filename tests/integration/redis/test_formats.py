@@ -21,7 +21,7 @@ CHECKS = [
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_that_"))
 @pytest.mark.parametrize("number", [0, 1], ids=["store", "catalogue"])
-def test_formats_in_redis(
+def test_formats_in_redis_keep_the_contract_of_numbers(
     any_redis: RedisServer, number: int, check: Callable[[Sample, Path], None], tmp_path: Path
 ) -> None:
     check(samples(any_redis.url)[number], tmp_path)

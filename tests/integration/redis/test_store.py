@@ -262,7 +262,7 @@ def test_a_model_that_is_published_without_pause_is_deleted_as_a_whole(store: Re
     assert len(ends) == 1
     assert client.keys("omdml:{shop}:*") == []
     assert store.models() == []
-    # If the model is begun anew, I expect all of it in its place
+    # If the model is begun again, I expect all of it in its place
     published(store, 0)
     assert (store.models(), live(store).version) == (["shop"], 0)
 

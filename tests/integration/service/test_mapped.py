@@ -46,11 +46,11 @@ class Place:
         assert done.exit_code == 0, done.output
         return done.output
 
-    def feed(self, *said):
+    def feed(self, *lines):
         """Send events by ``omdml feed``, which must take all of them."""
         path = self.folder / "clicks.jsonl"
-        path.write_bytes(b"\n".join(said))
-        assert f": sent {len(said)} triplet" in self.run("feed", "--config", str(self.file), str(path))
+        path.write_bytes(b"\n".join(lines))
+        assert f": sent {len(lines)} triplet" in self.run("feed", "--config", str(self.file), str(path))
 
     def asked(self, method, path, **body):
         """What the node answers; None if it does not."""
@@ -115,8 +115,8 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
     # a raw query and an event with an item of its own bring the ordinary modalities
     own = {name: x[7].tolist() for name, x in items()[0].items()}
     assert place.nearest(features=own)[1].keys() == {"i7", *list(place.expected(7, mapped.features))[:4]}
-    said = {"type": "triplet", "query": "i1", "relevant": "i2", "irrelevant": "brought", "features": {"brought": raw}}
-    assert place.asked("POST", "/feedback", **said)["accepted"] == 1
+    fields = {"type": "triplet", "query": "i1", "relevant": "i2", "irrelevant": "brought", "features": {"brought": raw}}
+    assert place.asked("POST", "/feedback", **fields)["accepted"] == 1
     place.learned(61)
     table = np.concatenate([matrix[1:3], mapped.scale({n: x[3:4] for n, x in new.items()})[name]])
     twin.learn_many([(0, 1, 2)], {name: table})
@@ -128,7 +128,7 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
     grown = open_catalogue(place.target).in_coordinates("mapped")
     assert place.nearest(id="added")[1] == place.expected(ITEMS, grown.features)
     assert next(iter(place.nearest(features=raw)[1])) == "added"
-    place.feed(json.dumps({**said, "model": "shop", "irrelevant": "added", "features": None}).encode())
+    place.feed(json.dumps({**fields, "model": "shop", "irrelevant": "added", "features": None}).encode())
     place.learned(62)
     twin.learn_many([(1, 2, ITEMS)], grown.features)
 

@@ -96,7 +96,7 @@ def test_a_node_that_was_paused_answers_with_the_version_once_it_goes_on(shop, n
     assert answer.raise_for_status().json()["version"] == version
 
 
-def test_the_document_tells_of_it():
+def test_the_openapi_document_describes_min_version():
     document = openapi()
     methods = document["paths"]["/search"]
     (parameter,) = (parameter for parameter in methods["get"]["parameters"] if parameter["name"] == "min_version")

@@ -41,7 +41,7 @@ def test_a_node_outlives_a_server_that_lost_everything(shop, any_redis):
         until(lambda: node.stale_seconds == 0)
 
 
-def test_a_node_of_patterns_alone_watches_nothing_until_a_model_is_asked_for(tmp_path, redis_url):
+def test_a_node_of_patterns_alone_follows_a_model_by_hints_once_asked_for(tmp_path, redis_url):
     shop = Shop(tmp_path, model="user-7", store=open_store(redis_url))
     shop.publish()
     with shop.node(models=["user-*"], poll_interval_s=3600.0) as node:

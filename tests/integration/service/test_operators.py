@@ -116,7 +116,7 @@ def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_
 def test_a_model_that_is_reset_under_a_living_worker_learns_what_comes_then(place):
     place.send(*events(40))
     wait_for(lambda: place.served() == 40, "40 events to be live", 30, place.worker)
-    wait_for(lambda: (found := place.store.peek("shop")) and found.version == 40, "a checkpoint", 30, place.worker)
+    wait_for(lambda: (saved := place.store.peek("shop")) and saved.version == 40, "a checkpoint", 30, place.worker)
     assert "version 0" in place.omdml("models", "reset", "shop", "--yes")
     wait_for(lambda: place.served() == 0, "version 0 to be live", 30, place.node)
     place.send(*events(10, seed=3))
@@ -129,14 +129,14 @@ def test_a_model_that_is_reset_under_a_living_worker_learns_what_comes_then(plac
 def test_a_model_deleted_under_a_living_worker_begins_again(place):
     place.send(*events(20, model="user-1"), model="user-1")
     wait_for(lambda: place.served("user-1") == 20, "20 events to be live", 30, place.worker)
-    wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
+    wait_for(lambda: (saved := place.store.peek("user-1")) and saved.version == 20, "a checkpoint", 30, place.worker)
     place.send(*events(5))
     wait_for(lambda: place.served() == 5, "the other model to be live", 30, place.worker)
     assert "deleted" in place.omdml("models", "delete", "user-1", "--yes")
     # If a model of a pattern is deleted, the node answers as before its first click: from version 0.
     wait_for(lambda: place.served("user-1") == 0, "the node to let go", 30, place.node)
     place.send(*events(7, seed=5, model="user-1"), model="user-1")
-    wait_for(lambda: place.served("user-1") == 7, "it to begin anew", 30, place.worker)
+    wait_for(lambda: place.served("user-1") == 7, "it to begin again", 30, place.worker)
     assert place.worker.stop() == 0
     assert place.store.peek("user-1").state == learned(place, triplets(7, seed=5))
     assert place.store.peek("shop").state == learned(place, triplets(5))
@@ -144,7 +144,7 @@ def test_a_model_deleted_under_a_living_worker_begins_again(place):
 
 def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(place):
     place.send(*events(20, model="user-1"), model="user-1")
-    wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
+    wait_for(lambda: (saved := place.store.peek("user-1")) and saved.version == 20, "a checkpoint", 30, place.worker)
     assert "begun as a copy of user-1, version 20 is live" in place.omdml("models", "copy", "user-1", "user-2")
     wait_for(lambda: place.served("user-2") == 20, "the copy to be live", 30, place.node)
     place.send(*events(5, seed=5, model="user-2"), model="user-2")
@@ -156,8 +156,8 @@ def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(pla
 
 def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     # Given refused events: of two new items, and one that nobody can mend
-    said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
-    new = [json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)]
+    fields = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
+    new = [json.dumps({**fields, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
     summary = "2 unknown_item, 1 not_json; 3 still open"
     wait_for(lambda: summary in place.omdml("letters", "list"), "three letters", 30, place.worker)
@@ -187,8 +187,8 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
 
 def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
     # Given refused events: of a new item, and one that nobody can correct
-    said = {"type": "triplet", "model": "shop", "query": "n0", "relevant": "i1", "irrelevant": "i2"}
-    place.send(json.dumps(said).encode(), b"{broken")
+    fields = {"type": "triplet", "model": "shop", "query": "n0", "relevant": "i1", "irrelevant": "i2"}
+    place.send(json.dumps(fields).encode(), b"{broken")
     with httpx.Client(base_url=f"http://127.0.0.1:{place.port}", timeout=60) as node:
 
         def listed(**asked):
@@ -198,7 +198,7 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
         letters = listed(reason="unknown_item")
         (letter,) = letters["letters"]
         assert (letters["open"], letter["model"], letter["since_then"]) == (1, "shop", "")
-        assert json.loads(letter["event"]) == said
+        assert json.loads(letter["event"]) == fields
         assert listed()["reasons"] == {"unknown_item": 1, "not_json": 1}
 
         def explained():
@@ -230,12 +230,12 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
 
 def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):
     # Given letters whose items came later
-    said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
-    place.send(*(json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)))
+    fields = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
+    place.send(*(json.dumps({**fields, "query": f"n{number}"}).encode() for number in (0, 1)))
     wait_for(lambda: "2 unknown_item" in place.omdml("letters", "list"), "two letters", 30, place.worker)
     add_items(place.file.parent / "items", {name: x[:2] for name, x in items()[0].items()}, ids=["n0", "n1"])
-    told = "would send 2; 0 would"
-    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
+    plan = "would send 2; 0 would"
+    wait_for(lambda: plan in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
     # If one of them sends all, from begin to end, before the other one's first step to send
     others = []
 
@@ -261,7 +261,7 @@ def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
     assert "version 10 is live (before: version 20), pinned" in place.omdml("rollback", "shop", "--version", "10")
     wait_for(lambda: place.served() == 10, "version 10 to be live again", 30, place.node)
     place.send(*events(5, seed=2))
-    wait_for(lambda: (found := place.store.peek("shop")) and found.version == 25, "a checkpoint", 30, place.worker)
+    wait_for(lambda: (saved := place.store.peek("shop")) and saved.version == 25, "a checkpoint", 30, place.worker)
     assert place.served() == 10
     place.omdml("unpin", "shop")
     wait_for(lambda: place.served() == 25, "the newest version to be live", 30, place.node)

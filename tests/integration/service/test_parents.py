@@ -52,8 +52,8 @@ class Place:
 
     def learned(self, model, version):
         """Wait until so many comparisons are live."""
-        told = f"version {version} of {model} to be live"
-        wait_for(lambda: (self.answer(model) or {}).get("version") == version, told, 60, self.worker)
+        awaited = f"version {version} of {model} to be live"
+        wait_for(lambda: (self.answer(model) or {}).get("version") == version, awaited, 60, self.worker)
 
     def twin(self):
         """The person's model from the parent that its checkpoint names, learned without any worker."""

@@ -10,7 +10,7 @@ from tests.support.forks import ForkedProcess
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, triplets
 
-SAID = list(events(3_000))
+EVENTS = list(events(3_000))
 
 
 def test_of_two_workers_of_one_name_one_stops_with_nothing_lost_or_doubled(tmp_path, kafka, valkey_server, new_topic):
@@ -25,7 +25,7 @@ def test_of_two_workers_of_one_name_one_stops_with_nothing_lost_or_doubled(tmp_p
     sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic)
 
     def send(first, last):
-        for event in SAID[first:last]:
+        for event in EVENTS[first:last]:
             sink.send(event, key="shop")
         sink.flush()
 

@@ -10,7 +10,7 @@ from kafka import KafkaProducer, TopicPartition
 
 from tests.support.processes import wait_for
 from tests.support.servers.kafka_reader import write
-from tests.support.servers.one_model import SAID, Place
+from tests.support.servers.one_model import EVENTS, Place
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_topic_created_again_stops_the_worker_until_the_gap_is_accepted(place)
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.version == 10, "version 10", 60, worker)
-    place.created_anew()
+    place.recreate_topic()
     place.send(10, 30)
     assert worker.wait(60) == 3
     lines = worker.said.splitlines()[-1]
@@ -64,8 +64,8 @@ def test_aborted_transactions_are_passed_over_and_nothing_else_is(place):
     place.send(0, 10)
     producer = KafkaProducer(bootstrap_servers=place.kafka.servers, transactional_id=f"of-{place.topic}")
     producer.init_transactions()
-    for said, commit in ((SAID[40:50], False), (SAID[10:20], True), (SAID[50:60], False)):
-        place.transact(producer, said, commit)
+    for values, commit in ((EVENTS[40:50], False), (EVENTS[10:20], True), (EVENTS[50:60], False)):
+        place.transact(producer, values, commit)
     producer.close()
     worker = place.worker()
     # A marker ends each of the three transactions.
@@ -80,7 +80,7 @@ def test_events_in_another_partition_are_dead_letters_and_the_rest_is_exact(plac
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.version == 10, "version 10", 60, worker)
-    write(place.kafka, place.topic, SAID[40:45], partition=1 - place.home, key=b"shop")
+    write(place.kafka, place.topic, EVENTS[40:45], partition=1 - place.home, key=b"shop")
     place.send(10, 20)
     wait_for(lambda: place.version == 20, "version 20", 60, worker)
     wait_for(lambda: place.mark(1 - place.home) == 5, "the mark behind the strays", 60, worker)

@@ -1,4 +1,4 @@
-"""A worker on a real Redis and a real Valkey that come back older, or start anew, while it lives."""
+"""A worker on a real Redis and a real Valkey that come back older, or empty, while it lives."""
 
 from __future__ import annotations
 

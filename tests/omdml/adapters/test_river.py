@@ -33,7 +33,7 @@ def nearest():
 
 
 def rate(model, count=None):
-    """Share told right before it was learned."""
+    """The share of samples whose class was predicted rightly before it was learned."""
     # It is imported late, because half a second of all tests' collection would go into it.
     from river import datasets
 

@@ -61,5 +61,5 @@ def test_whitening_and_decomposing_give_the_bytes_that_scipy_gives(d):
     assert (vectors == expected_vectors).all()
 
 
-def test_a_matrix_that_has_no_eigenvectors_is_told():
+def test_a_matrix_without_eigenvectors_is_reported():
     assert not decompose(np.full((3, 3), np.nan, np.float32, order="F"), np.empty(3, np.float32), SSYEVD)

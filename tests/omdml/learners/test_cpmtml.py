@@ -153,17 +153,17 @@ def test_any_chunking_gives_the_same_bytes(seed, learner, dtype, rank, sizes):
 
 @every_learner
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("at", [0, 7, 119])
-def test_a_value_not_finite_names_its_row_and_changes_no_state(learner, value, at):
+@pytest.mark.parametrize("number", [0, 7, 119])
+def test_a_value_not_finite_names_its_row_and_changes_no_state(learner, value, number):
     features, rows, columns = world(4)
     rows[rows == 39] = 0
     model = learn(fresh(learner, features), rows[:5], features, columns, itertools.repeat(5))
     before = model.to_bytes()
     features["m1"][-1, 2] = value
-    rows[at, 1] = 39
-    with pytest.raises(FeedbackError, match=f"comparison {at}: item in row 39 of modality 'm1'") as caught:
+    rows[number, 1] = 39
+    with pytest.raises(FeedbackError, match=f"comparison {number}: item in row 39 of modality 'm1'") as caught:
         model.learn_many(rows, features, **columns)
-    assert (caught.value.row, caught.value.reason) == (at, "not_finite")
+    assert (caught.value.row, caught.value.reason) == (number, "not_finite")
     assert model.to_bytes() == before
     assert np.isfinite(model.metric.embed(world(4)[0], "use")).all()
 
@@ -227,7 +227,7 @@ def test_a_capped_step_neither_passes_the_margin_nor_raises_the_loss(learner):
         assert after >= min(before, 0) - 1e-9
 
 
-def test_only_l0_and_only_lt_are_served_from_the_same_learning():
+def test_serving_only_l0_or_only_lt_does_not_change_what_is_learned():
     features, rows, columns = world(7)
     both, shared, own = (fresh(CPmtML, features, serve=serve) for serve in ("both", "shared", "task"))
     for model in (both, shared, own):

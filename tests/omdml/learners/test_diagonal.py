@@ -142,18 +142,18 @@ def test_triplets_are_quadruplets_that_share_their_query():
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "signed"])
-@pytest.mark.parametrize("at", [0, 21, 79])
-def test_a_value_not_finite_names_its_row_and_changes_no_state(kind, at):
+@pytest.mark.parametrize("number", [0, 21, 79])
+def test_a_value_not_finite_names_its_row_and_changes_no_state(kind, number):
     features, init, rows, margins = world(2)
     rows[rows == 39] = 0
     features["m1"][39, 2] = np.nan
     model = learner(kind, features, init=init)
     model.learn_many(rows[:5], features)
     before = model.to_bytes()
-    rows[at, 3] = 39
-    with pytest.raises(FeedbackError, match=f"comparison {at}: item in row 39 of modality 'm1'") as caught:
+    rows[number, 3] = 39
+    with pytest.raises(FeedbackError, match=f"comparison {number}: item in row 39 of modality 'm1'") as caught:
         model.learn_many(rows, features, margin=margins)
-    assert (caught.value.row, caught.value.reason) == (at, "not_finite")
+    assert (caught.value.row, caught.value.reason) == (number, "not_finite")
     margins[7] = np.inf
     with pytest.raises(FeedbackError, match="comparison 7 has margin inf"):
         model.learn_many(rows, features, margin=margins)

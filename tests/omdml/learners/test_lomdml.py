@@ -125,18 +125,18 @@ def test_read_only_memory_maps_are_learned_from_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("at", [0, 7, 90, 149])
-def test_a_value_not_finite_names_its_row_and_changes_no_state(value, at):
+@pytest.mark.parametrize("number", [0, 7, 90, 149])
+def test_a_value_not_finite_names_its_row_and_changes_no_state(value, number):
     features, starts, rows, _ = world(4)
     features["m1"][-1, 2] = value
     rows[rows == len(features["m1"]) - 1] = 0
     model = learner(features, starts)
     model.learn_many(rows[:5], features)
     before = model.to_bytes()
-    rows[at, 2] = len(features["m1"]) - 1
-    with pytest.raises(FeedbackError, match=f"comparison {at}: item in row 39 of modality 'm1'") as caught:
+    rows[number, 2] = len(features["m1"]) - 1
+    with pytest.raises(FeedbackError, match=f"comparison {number}: item in row 39 of modality 'm1'") as caught:
         model.learn_many(rows, features)
-    assert (caught.value.row, caught.value.reason) == (at, "not_finite")
+    assert (caught.value.row, caught.value.reason) == (number, "not_finite")
     assert model.to_bytes() == before
 
 
@@ -278,9 +278,9 @@ def test_a_clone_is_fresh_and_has_the_same_parameters():
 def test_inputs_are_untouched():
     features, starts, rows, _ = world(14)
     before = {name: x.copy() for name, x in features.items()}
-    kept = rows.copy()
+    rows_before = rows.copy()
     learner(features, starts).learn_many(rows, features)
-    np.testing.assert_array_equal(rows, kept)
+    np.testing.assert_array_equal(rows, rows_before)
     for name, x in features.items():
         np.testing.assert_array_equal(x, before[name])
 

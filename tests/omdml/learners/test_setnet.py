@@ -73,12 +73,12 @@ def test_the_loss_of_a_set_whose_elements_are_relevant_is_the_golden_one():
     eta=st.sampled_from([0.01, 0.3]),
 )
 def test_the_walk_equals_the_slow_twin_whose_slopes_are_finite_differences(seed, clusters, rank, step, eta):
-    init, items, told = arrays(seed, clusters, rank), features(seed), judgements(4, seed)
+    init, items, judged = arrays(seed, clusters, rank), features(seed), judgements(4, seed)
     model = SetNet(dims=DIMS, init=init, eta=eta, step=step, dtype="float64")
-    outcome = model.learn_many(told, items)
+    outcome = model.learn_many(judged, items)
     net = {name: array for name, array in init.items() if name != "scale"}
     expected, scores = naive.setnet(
-        told, side_by_side(items), net, eta=eta, momentum=0.9, decay=0.001, exact=step == "pa"
+        judged, side_by_side(items), net, eta=eta, momentum=0.9, decay=0.001, exact=step == "pa"
     )
     for name, array in expected.items():
         np.testing.assert_allclose(model.matrices[name], array, rtol=1e-5, atol=1e-6)

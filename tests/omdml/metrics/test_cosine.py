@@ -51,7 +51,7 @@ def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
 
 
 @pytest.mark.parametrize("counting", [(6, 6), (3, 7), (2, 1), (0, 5), (0, 0)])
-def test_numbers_behind_which_a_matrix_has_zeros_only_do_not_count(counting):
+def test_trailing_columns_of_zeros_of_a_matrix_do_not_count(counting):
     metric, features = made()
     experts = {name: matrix.copy() for name, matrix in metric.experts.items()}
     for matrix, numbers in zip(experts.values(), counting, strict=True):

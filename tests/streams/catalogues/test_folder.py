@@ -58,6 +58,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
 
     with pytest.raises(CatalogueError, match="something that is no catalogue"):
         build_catalogue(tmp_path, RAW, ids=IDS, replace=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
 @pytest.mark.parametrize("other", [{"ids": IDS[::-1]}, {"scaling": "none"}, {"scaling": {"text": "unit"}}])

@@ -41,7 +41,7 @@ def test_sets_are_row_numbers_of_their_elements_in_order(tmp_path: Path) -> None
     assert list(opened.sets) == list(PHOTOS)
 
 
-def test_a_catalogue_without_sets_has_none_and_the_generation_it_always_had(tmp_path: Path) -> None:
+def test_a_catalogue_without_sets_stores_nothing_of_sets(tmp_path: Path) -> None:
     plain = _photos(tmp_path, sets=None)
     assert plain.sets == {}
     assert not (plain.path / "sets.jsonl").exists()

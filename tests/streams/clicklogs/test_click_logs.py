@@ -64,14 +64,14 @@ def test_rankings_and_interactions_of_metarank_become_pages():
 
 
 def test_whose_page_it_was_is_taken_over_only_if_somebody_says_so():
-    for kind, text, said in (
+    for kind, text, field in (
         ("ubi", UBI, "user=client_id"),
         ("metarank", METARANK, "user=user"),
         ("csv", CSV, "user=shop"),
     ):
         changed = ["query=query_attributes.item"] if kind == "ubi" else []
         assert {page.user for page in joined(kind, text, *changed)[0]} == {None}
-        assert joined(kind, text, *changed, said)[0][0].user in ("c-1", "u-1", "north")
+        assert joined(kind, text, *changed, field)[0][0].user in ("c-1", "u-1", "north")
 
 
 def test_rows_of_csv_become_pages_in_the_order_of_their_positions():

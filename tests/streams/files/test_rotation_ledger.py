@@ -37,14 +37,21 @@ def test_after_a_gap_the_beginning_is_what_is_left_under_higher_offsets(clicks: 
     assert record.offset == 2 << OFFSET_BITS
 
 
-def test_a_rotated_file_removed_or_compressed_before_it_was_read_is_a_gap(clicks: Path, follow_clicks: Follow) -> None:
+@pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "removed"])
+def test_a_rotated_file_removed_or_compressed_before_it_was_read_is_a_gap(
+    clicks: Path, follow_clicks: Follow, compressed: bool
+) -> None:
     source = follow_clicks()
     write(clicks, 1)
     assert numbers(source) == [1]
     write(clicks, 2)
     commit_here(source)
     rotate(clicks)
-    clicks.with_name("clicks.jsonl.1").rename(clicks.with_name("clicks.jsonl.1.gz"))
+    rotated = clicks.with_name("clicks.jsonl.1")
+    if compressed:
+        rotated.rename(clicks.with_name("clicks.jsonl.1.gz"))
+    else:
+        rotated.unlink()
     write(clicks, 3)
     with pytest.raises(GapError, match="delaycompress"):
         follow_clicks().poll(1, 0)

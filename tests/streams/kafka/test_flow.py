@@ -27,17 +27,17 @@ def looks_until_told(flow, progress, delivered=(), waiting=False):
     return None
 
 
-def test_a_partition_that_stands_still_is_told_soon_if_nothing_else_comes():
+def test_a_stuck_partition_is_reported_soon_if_nothing_else_comes():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
     assert STUCK_LOOKS < looks <= STUCK_LOOKS + 2
 
 
-def test_a_partition_that_stands_still_is_told_later_if_others_are_delivered():
+def test_a_stuck_partition_is_reported_later_if_others_are_delivered():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
     assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
 
-def test_a_partition_that_stands_still_is_told_later_if_the_client_waits():
+def test_a_stuck_partition_is_reported_later_if_the_client_waits():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, waiting=True)
     assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
@@ -77,7 +77,7 @@ def test_a_gap_in_a_partition_that_is_gone_is_not_reported():
     assert gaps.stopped == set()
 
 
-def test_a_gap_is_gone_on_behind_only_once_it_was_reported():
+def test_a_gap_can_be_accepted_only_after_it_was_reported():
     gaps = Gaps()
     assert not gaps.accept(STUCK)
     gaps.add(STUCK, lambda: GapError("a gap"))
@@ -89,9 +89,9 @@ def test_a_gap_is_gone_on_behind_only_once_it_was_reported():
 
 
 def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
-    for position, told in ((None, False), (7, True)):
+    for position, is_named in ((None, False), (7, True)):
         text = str(gap.created_again("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
-        assert ("Offset 7 of partition 0 belongs to the old topic" in text) is told
+        assert ("Offset 7 of partition 0 belongs to the old topic" in text) is is_named
         assert "None" not in text
         assert "omdml topics rewind" in text
 

@@ -351,7 +351,7 @@ def test_a_backup_is_written_where_a_link_leads_and_never_into_the_store(place: 
     assert Path("state/format").read_bytes() == number
 
 
-def test_a_restore_beside_another_one_is_told_so(place: Path) -> None:
+def test_a_restore_beside_another_one_is_refused(place: Path) -> None:
     published(store := DirectoryStore("state"), 1)
     back_up(store, place / "copy.omdml")
     # It would own the model as long as it is there.

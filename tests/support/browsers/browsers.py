@@ -11,11 +11,11 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from deploy.local.fetching import fetch
 
-# Nobody waits longer than for the condition: patience costs time only if a test fails.
+# A test waits only until its condition holds: patience costs time only if a test fails.
 PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
-# What it would ask others for by itself; a sandbox of its own needs rights that an ordinary user may lack.
+# Without these options Chromium sends requests by itself. Its sandbox needs rights that an ordinary user may lack.
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",

@@ -1,4 +1,4 @@
-"""Does what visitors do on the console's pages, with the demo behind them."""
+"""What visitors do on the console's pages, with the demo behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.shops import listening
 SET_UP_S = 180.0
 PAGES = ("Try", "Watch", "Versions", "A/B", "Dead letters", "Health")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-# What is said once marks were learned, or held out.
+# The page says one of these once marks were learned, or held out.
 SETTLED = re.compile("went live|No new version")
 # In style.css the size of a screen changes no colour, and the scheme changes nothing else: two of four pairs show all.
 LOOKS = [("desktop", "light"), ("phone", "dark")]
@@ -77,7 +77,7 @@ def opened(browser, url, size="desktop", **options):
 
 @contextmanager
 def everywhere(browser, url, times=1):
-    """So many pages in each of LOOKS, all open at once."""
+    """``times`` pages in each of LOOKS, all open at once."""
     with ExitStack() as pages:
         yield [
             pages.enter_context(opened(browser, url, size, color_scheme=scheme, bypass_csp=True))
@@ -86,7 +86,7 @@ def everywhere(browser, url, times=1):
 
 
 def check_looks(pages, name):
-    """Keep a picture of the page in each of LOOKS; it fits the screen, and everybody can read it."""
+    """Save a picture of the page in each of LOOKS, and check that it fits the screen and that everybody can read it."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for (size, scheme), page in zip(LOOKS, pages, strict=True):
         page.screenshot(path=SCREENSHOTS / f"{name}-{size}-{scheme}.png")
@@ -146,8 +146,8 @@ def learned(page, send):
     raise AssertionError("nothing was learned of four marks")
 
 
-def two_marked(page):
-    """Expect one mark of each kind that was not sent."""
+def expect_two_unsent_marks(page):
+    """Expect that one answer is marked as fitting and one as not, and that neither was sent yet."""
     expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
 
 

@@ -1,4 +1,4 @@
-"""Nodes that take candidates from an index, and what brings a version to it."""
+"""Nodes that take candidates from an index, and a sync that brings versions to it."""
 
 from __future__ import annotations
 

@@ -110,6 +110,6 @@ def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int
     for writer in writers:
         writer.refresh()
         twin.check(writer)
-        # Whoever numbers the rows numbers them alike.
+        # Writers and readers number the rows in the same way.
         assert list(writer.ids) == list(follower.ids)
         assert writer.shown.position == follower.shown.position >= position

@@ -36,7 +36,7 @@ def read(folder):
 
 
 def order(vectors, item):
-    """Ids by their distance from an item, nearest first, and the squared distances."""
+    """The ids of the ten items nearest to an item, nearest first, and their squared distances."""
     ids = list(vectors)
     matrix = np.array([vectors[name] for name in ids], np.float64)
     far = ((matrix - vectors[item]) ** 2).sum(axis=1)
@@ -46,7 +46,7 @@ def order(vectors, item):
 
 
 def error(shop, vectors, version):
-    """The largest difference of an export's distances from those of a version, as a share of the items' spread."""
+    """How far an export's distances are at most from those of a version, as a share of the items' spread."""
     exact = shop.metrics[version].embed(shop.catalogue.features).astype(np.float64)
     rough = np.array([vectors[name] for name in shop.catalogue.ids], np.float64)
     away = [np.linalg.norm(entry[:, None] - entry[None], axis=2) for entry in (exact, rough)]

@@ -54,7 +54,7 @@ class Postgres:
 
     @contextmanager
     def watched(self):
-        """A reader that stays connected: what it is called for is one answer."""
+        """Yields a function that reads the whole index; all its calls share one connection."""
         with self.reader() as database:
             yield lambda: seen(database.execute(f"SELECT id, embedding, attributes, version FROM {NAME}").fetchall())
 
@@ -81,7 +81,7 @@ def seen(rows) -> Seen:
 
 
 class Lance:
-    """A folder of LanceDB's as an index, and a reader of it that has nothing of omdml's."""
+    """A folder of LanceDB's as an index, and a reader of it that uses no code of omdml."""
 
     def __init__(self, folder) -> None:
         self.folder, self.address = folder, f"lancedb:{folder}"
@@ -95,18 +95,17 @@ class Lance:
 
     @contextmanager
     def watched(self):
-        """A reader that keeps its connection and table: what it is called for is one answer."""
+        """Yields a function that reads the whole index; all its calls share one connection and table."""
         table = self.table()
 
         def read():
             table.checkout("live")
             content = table.search().to_arrow()
             notes = json.loads(table.schema.field("id").metadata[b"omdml"])
-            ids, told = content["id"].to_pylist(), map(json.loads, content["attributes"].to_pylist())
+            ids, attributes = content["id"].to_pylist(), map(json.loads, content["attributes"].to_pylist())
             matrix = np.array(content["embedding"].to_pylist(), np.float32)
-            return Seen(
-                notes["indexed"]["version"], dict(zip(ids, matrix, strict=True)), dict(zip(ids, told, strict=True))
-            )
+            vectors = dict(zip(ids, matrix, strict=True))
+            return Seen(notes["indexed"]["version"], vectors, dict(zip(ids, attributes, strict=True)))
 
         yield read
 
@@ -133,7 +132,7 @@ class Sqlite:
 
     @contextmanager
     def watched(self):
-        """A reader that stays connected: what it is called for is one answer."""
+        """Yields a function that reads the whole index; all its calls share one connection."""
         with closing(sqlite3.connect(self.path, timeout=60)) as database:
 
             def read():
@@ -190,7 +189,7 @@ class Watcher(threading.Thread):
 
 
 def of_one_version(shop, answers):
-    """Whether all items are in each answer, and lie where the version that it names embeds them, but for the bound."""
+    """Whether each answer has all items, within the bound of their vectors under the version that it names."""
     different = {(answer.version, bytes_of(answer)): answer for answer in answers}
     return all(
         len(answer.vectors) == ITEMS and error(shop, answer.vectors, answer.version) <= 0.1

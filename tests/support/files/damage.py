@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-# A block within this raises such an error or none: whatever else it raises fails the test.
+# A block inside this may raise one of these errors, or none. Any other error fails the test.
 raises_at_most = contextlib.suppress
 
 ABSURD = [-1, 0, 1, 17, 2**31, 2**53, 10**18, 2**63 - 1, -(2**63), 10**30, -0.5, 1e38, 1e300, "", "\0", "é" * 300]
@@ -87,7 +87,7 @@ def altered_arrays(draw: Draw, whole: Mapping[str, Array]) -> dict[str, Array]:
             shape = draw(st.lists(st.integers(0, 4), max_size=3))
             arrays[name] = np.full(shape, draw(numbers(array.dtype)), array.dtype)
         case "hollow":
-            # It holds no bytes, whatever its shape says.
+            # An array without bytes that claims any size: its first dimension is 0.
             others = draw(st.permutations([*array.shape[1:], draw(st.sampled_from(SIZES))]))
             arrays[name] = np.empty([0, *others], array.dtype)
         case "renamed":

@@ -1,4 +1,4 @@
-"""Puts other things in the place of a file: pipes, devices, links to themselves, folders, a huge file."""
+"""Puts something else in the place of a file: a pipe, a device, a link to itself, a folder, a huge file."""
 
 from __future__ import annotations
 

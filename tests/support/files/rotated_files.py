@@ -10,7 +10,7 @@ from omdml.streams.protocols.log import CommitResult
 
 
 def write(path: Path, *numbers: int) -> None:
-    """Append events; the file was left alone since long ago, files with higher numbers since not so long."""
+    """Append events. The file's time of change is long ago, and later for higher numbers."""
     with path.open("ab") as file:
         file.write(b"".join(b'{"n":%d}\n' % number for number in numbers))
     os.utime(path, (1e9 + numbers[-1],) * 2)

@@ -48,7 +48,7 @@ def served(model):
 
 
 def heard(model, margins):
-    """Have experts that have rows say these margins (2, T) of triplets of different queries, and count them."""
+    """Count these margins (2, T) of the two experts as those of T triplets, each with a query of its own."""
     state, count = model._engine.state, margins.shape[1]
     values = np.concatenate([np.zeros((1, count)), margins])
     queries = np.arange(1, count + 1, dtype=np.uint64)
@@ -59,7 +59,7 @@ def heard(model, margins):
 
 
 def in_chunks(model, rows, features, sizes, weights=None):
-    """Learn in calls of these many events; a size of 0 means a way through bytes."""
+    """Learn in calls of these many events; a size of 0 saves the model, loads it, and learns one event."""
     start = 0
     while start < len(rows):
         size = next(sizes)

@@ -123,7 +123,7 @@ class History(World):
         records = (record for part in self.graves.partitions for record in self.graves.read(part, 0, 100_000))
         return sorted({(letter.offset, letter.reason) for letter in read_letters(records) if letter.model == self.name})
 
-    def bury_nothing(self):
+    def empty_the_letters(self):
         """Have later letters go into a new, empty log."""
         self.graves = MemoryLog()
 
@@ -137,14 +137,14 @@ def sums_of(checkpoint) -> dict[str, bytes]:
 
 
 def taken(checkpoint) -> dict[str, object]:
-    """What a checkpoint says about the events that were taken, without how well they were ordered."""
+    """What a checkpoint says about the events that were taken, but not how well the model ordered them."""
     progress = checkpoint.progress
-    kept = [event[:4] for event in progress["hold_out"]["kept"]]
+    held_out = [event[:4] for event in progress["hold_out"]["kept"]]
     return {
         "position": (checkpoint.home, checkpoint.next),
         "version": checkpoint.version,
         "event_time": checkpoint.event_time,
-        "held_out": (progress["hold_out"]["count"], progress["hold_out"]["secret"], kept),
+        "held_out": (progress["hold_out"]["count"], progress["hold_out"]["secret"], held_out),
         "seen": progress["seen"],
         "stretches": progress["stretches"],
         "tally": progress["tally"],

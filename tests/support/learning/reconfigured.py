@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.support.worlds import World, events, run_until_idle
 
-SAID = list(events(100))
+EVENTS = list(events(100))
 
 
 def learned(folder, count=45, store=None, **options):
     """A world whose worker learned so many events, and left."""
     world = World(folder, **options)
     world.store = store or world.store
-    world.send(*SAID[:count])
+    world.send(*EVENTS[:count])
     worker = world.worker()
     run_until_idle(worker)
     worker.services.source.close()

@@ -9,7 +9,7 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryModel, MemoryStore
 
 
-class KeptMemory(MemoryStore):
+class RestorableMemory(MemoryStore):
     """A memory store of which copies can be made, and brought back."""
 
     def back_up(self):
@@ -30,7 +30,7 @@ class KeptMemory(MemoryStore):
         self._store_id += "'"
 
 
-class KeptDirectory(DirectoryStore):
+class RestorableDirectory(DirectoryStore):
     """A folder of which copies can be made, and brought back."""
 
     def back_up(self):

@@ -16,7 +16,7 @@ from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
 
 NAMES = [f"user-{number}" for number in range(8)]
-SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
+EVENTS = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
 
 
 class Place:
@@ -37,8 +37,8 @@ class Place:
     def send(self, first, last):
         """Send these events for every model."""
         sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
-        for name, output in SAID.items():
-            for event in output[first:last]:
+        for name, values in EVENTS.items():
+            for event in values[first:last]:
                 sink.send(event, key=name)
         sink.close()
 
@@ -71,7 +71,7 @@ def learn(place, version):
 
 
 def learn_what_is_old(place):
-    """Have a worker learn the partitions that models live on, and leave."""
+    """Have a worker learn all of the first two partitions, on which models live, and leave."""
     worker = place.worker()
     configuration = load(str(place.path), {}, {})
     wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)

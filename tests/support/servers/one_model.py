@@ -19,7 +19,7 @@ from tests.support.processes import wait_for
 from tests.support.waiting import until
 from tests.support.worlds import catalogue, events, triplets
 
-SAID, ROWS = list(events(60)), triplets(60)
+EVENTS, ROWS = list(events(60)), triplets(60)
 
 
 class Place:
@@ -39,7 +39,7 @@ class Place:
 
     def send(self, first, last):
         sink = KafkaSink(self.options, topic=self.topic)
-        for event in SAID[first:last]:
+        for event in EVENTS[first:last]:
             sink.send(event, key="shop")
         sink.close()
 
@@ -50,8 +50,8 @@ class Place:
         finally:
             admin.close()
 
-    def created_anew(self):
-        """The topic deleted, and made again under its name."""
+    def recreate_topic(self):
+        """Delete the topic, and make it again under its name."""
         self.kafka.delete_topic(self.topic)
         until(lambda: self.topic not in self.administer(lambda admin: admin.list_topics()))
         self.kafka.create_topic(self.topic, 2)
@@ -60,29 +60,29 @@ class Place:
         return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name="worker")
 
     def goes_on_with(self, first, last):
-        """If the gap is accepted, I expect these events behind the first ten, each once."""
+        """Accept the gap, and check that the model learns these events behind the first ten, each once."""
         worker = self.worker("--accept-gap")
         wait_for(lambda: self.version == 10 + last - first, "what the log still has", 60, worker)
         assert worker.stop() == 0, worker.said
         assert "event=gap_accepted" in worker.said
         self.expect((0, 10), (first, last))
 
-    def transact(self, producer, said, commit):
-        """Send events in a transaction that comes about, or is aborted with all of them in the log."""
+    def transact(self, producer, values, commit):
+        """Send events in a transaction, then commit it, or abort it with all of them in the log."""
         producer.begin_transaction()
-        for event in said:
+        for event in values:
             producer.send(self.topic, event, key=b"shop")
         producer.flush()
         (producer.commit_transaction if commit else producer.abort_transaction)()
 
     def stops(self):
-        """The sentence that a worker stops with."""
+        """Run a worker that must stop for an operator (exit code 3); returns its last line."""
         worker = self.worker()
         assert worker.wait(60) == 3, worker.said
         return worker.said.splitlines()[-1]
 
     def expect(self, *parts):
-        """The bytes, and the live version, of a model that learned exactly these events."""
+        """Check bytes and live version: those of a model that learned exactly these parts of EVENTS."""
         model = LOMDML(dims=dict(self.items.dims), rank=2)
         for first, last in parts:
             model.learn_many(ROWS[first:last], self.items.features)

@@ -14,7 +14,7 @@ from deploy.local import Server
 from deploy.local.fetching import fetch
 from tests.support.processes import ROOT
 
-# How much faster; less on a machine that other work makes slow.
+# How many times faster; set it lower on a slow or busy machine.
 FASTER = int(os.environ.get("FASTER", "20"))
 SCRAPE = f"{15_000 // FASTER}ms"
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -27,11 +27,11 @@ def faster(text: str, times: int = FASTER) -> str:
     Smaller numbers are no times to wait: counts, shares, and the seconds that people wait for an answer.
     """
 
-    def length(found: re.Match[str]) -> str:
-        return f"{found[1]}{int(found[2]) * SECONDS[found[3]] * 1000 // times}ms"
+    def length(match: re.Match[str]) -> str:
+        return f"{match[1]}{int(match[2]) * SECONDS[match[3]] * 1000 // times}ms"
 
     text = re.sub(r"(\[|\bfor: )(\d+)([smhd])\b", length, text)
-    return re.sub(r"> (\d{2,})\b", lambda found: f"> {int(found[1]) / times:g}", text)
+    return re.sub(r"> (\d{2,})\b", lambda match: f"> {int(match[1]) / times:g}", text)
 
 
 class Prometheus(Server):

@@ -37,7 +37,8 @@ class Route:
 
     ``partition_of`` is how a foreign sender chooses a partition by key; without it, at random.
 
-    An event says where it was sent: its query is a number of its own, its items are source partition and place there.
+    Each event names its origin: its query is the event's own number, its items are the partition that it was sent to
+    and its place there.
     """
 
     def __init__(self, folder, kafka, new_topic, partitioner="murmur2", partition_of=None):

@@ -32,7 +32,7 @@ def children_of(process):
     return [int(line) for line in result.stdout.split()]
 
 
-def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_told(tmp_path):
+def test_a_build_from_a_folder_and_a_table_lists_what_it_left_out(tmp_path):
     table, sources = write_shop(tmp_path)
     (sources.pictures / "product-0003.png").write_bytes(drawn()[3][1][:200])
     result = built(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)

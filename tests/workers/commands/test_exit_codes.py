@@ -192,7 +192,7 @@ def test_a_reader_that_has_read_enough_is_no_failure(tmp_path):
 @pytest.mark.parametrize(
     "command", ["models list", "history shop", "doctor", "letters list", "status", "worker", "node", "config check"]
 )
-def test_a_folder_without_a_configuration_is_told_as_one(tmp_path, monkeypatch, command):
+def test_a_folder_without_a_configuration_is_reported_as_such(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     done = click.testing.CliRunner().invoke(main, command.split())
     assert done.exit_code == 2

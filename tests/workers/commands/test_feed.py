@@ -111,16 +111,16 @@ def test_a_header_that_is_no_csv_is_refused_in_words(shop):
     assert "the first line is not valid CSV" in done.output
 
 
-def test_a_field_that_no_record_has_is_told(shop):
+def test_a_field_that_no_record_has_is_reported(shop):
     options = "--format", "metarank", "--field", "user=usr"
     assert "--field user=usr: no record has this field" in shop(METARANK, *options).output
     assert "no record has" not in shop(METARANK, *options[:3], "user=user").output
 
 
 def test_a_field_that_there_is_is_not_called_missing_beside_another_one(shop):
-    told = shop(METARANK, "--format", "metarank", "--field", "query=item", "--field", "user=user").output
-    assert "--field query=item: no record has this field" in told
-    assert "--field user=user" not in told
+    output = shop(METARANK, "--format", "metarank", "--field", "query=item", "--field", "user=user").output
+    assert "--field query=item: no record has this field" in output
+    assert "--field user=user" not in output
 
 
 def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
@@ -159,7 +159,7 @@ def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):
     assert (done.returncode, "reads from the terminal, one event on each line" in done.stderr) == (0, True), done.stderr
 
 
-def test_fields_that_nothing_reads_are_told_beside_what_was_sent(tmp_path, shop):
+def test_fields_that_nothing_reads_are_reported_beside_what_was_sent(tmp_path, shop):
     event = '{"type":"triplet","model":"shop","query":"i1","relevant":"i2","irrelevant":"i3","usr":"ann"}\n'
     done = shop(2 * event)
     assert (done.exit_code, "log: sent 2 triplets, refused 0" in done.output) == (0, True), done.output

@@ -25,12 +25,12 @@ def test_one_event_that_is_held_out_is_one_event(monkeypatch):
     monkeypatch.setattr(held_out_accuracy, "plain_metric", lambda *_: None)
     saved = SimpleNamespace(generation="g", model="shop", metric=None)
     store = SimpleNamespace(peek=lambda _: saved)
-    told = {}
+    texts = {}
     for events in (1, 2):
         monkeypatch.setattr(held_out_accuracy, "order_right", lambda *_, n=events: HeldOutAccuracy(0.0, n))
-        told[events] = order_told(SimpleNamespace(match=lambda _: "shop"), store, saved)
-    assert told[1].startswith("0.0% of 1 event (plain")
-    assert told[2].startswith("0.0% of 2 events (plain")
+        texts[events] = order_told(SimpleNamespace(match=lambda _: "shop"), store, saved)
+    assert texts[1].startswith("0.0% of 1 event (plain")
+    assert texts[2].startswith("0.0% of 2 events (plain")
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -36,19 +36,19 @@ def test_the_command_that_is_probably_meant_is_named(word, expected):
 
 def test_every_command_that_is_suggested_exists():
     for command in {command for commands in MEANT.values() for command in commands}:
-        found = main
+        command_or_group = main
         for word in command.split():
-            assert isinstance(found, click.Group)
-            found = found.commands[word]
+            assert isinstance(command_or_group, click.Group)
+            command_or_group = command_or_group.commands[word]
 
 
-def test_an_input_in_the_place_of_the_folder_is_told_from_one(tmp_path, monkeypatch):
+def test_an_input_given_in_place_of_the_folder_is_recognised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("image.npy", np.eye(3))
     np.save("my text.npy", np.eye(3))
-    said = last_line("catalogue", "build", "image.npy", "my text.npy")
-    assert "TARGET is image.npy, which looks like an input" in said
-    assert said.endswith("omdml catalogue build items/ image.npy 'my text.npy'")
+    message = last_line("catalogue", "build", "image.npy", "my text.npy")
+    assert "TARGET is image.npy, which looks like an input" in message
+    assert message.endswith("omdml catalogue build items/ image.npy 'my text.npy'")
     assert "which looks like an input" in last_line("catalogue", "build", "items.npz")
     (tmp_path / "notes").write_text("")
     assert "TARGET notes is a file, expected a folder" in last_line("catalogue", "build", "notes", "image.npy")

@@ -35,12 +35,12 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
 def test_the_sample_has_a_model_of_every_learner_with_all_options_and_defaults(name):
     (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
     lines = [line.removeprefix("# ") for line in block.splitlines()]
-    ((_, said),) = tomllib.loads("\n".join(lines))["models"].items()
+    ((_, options),) = tomllib.loads("\n".join(lines))["models"].items()
     defaults = config.defaults(name)
     for option, default in defaults.items():
-        assert said[option] == default if default is not None else f"\n# # {option} = " in block
-    if said.pop("learner") == name:
-        assert set(said) - set(defaults) - {"coordinates"} == {"catalogue"}
+        assert options[option] == default if default is not None else f"\n# # {option} = " in block
+    if options.pop("learner") == name:
+        assert set(options) - set(defaults) - {"coordinates"} == {"catalogue"}
 
 
 def test_every_option_appears_in_the_sample_file():
@@ -172,7 +172,7 @@ def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[models.shop]\n[models.shop]\n", '[log]\nkind = "kafka"\nkind = "file"\n'])
-def test_of_what_is_in_a_file_twice_no_quotes_are_missing(tmp_path, text):
+def test_a_name_given_twice_in_a_file_is_not_called_a_lack_of_quotes(tmp_path, text):
     (tmp_path / "twice.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"\(at line \d+, column \d+\): .* is there twice: leave one"):
         load(tmp_path / "twice.toml", {})
@@ -194,11 +194,11 @@ def test_a_variable_that_names_a_section_is_refused(name):
 
 
 def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
-    plain, said, mapped = (
+    plain, explicit, mapped = (
         load(None, {}, {**MODEL, "models": {"shop": {"learner": "lomdml", **options}}}).models["shop"]
         for options in ({}, {"coordinates": "features"}, {"coordinates": "mapped"})
     )
-    assert plain.digest() == said.digest() != mapped.digest()
+    assert plain.digest() == explicit.digest() != mapped.digest()
     assert (plain.coordinates, mapped.coordinates) == ("features", "mapped")
 
 
@@ -232,7 +232,7 @@ def test_the_configuration_knows_the_name_of_every_learner():
     assert sorted(LEARNER_NAMES) == sorted(LEARNERS)
 
 
-def test_all_mistakes_of_one_model_are_told_at_once():
+def test_all_mistakes_of_one_model_are_reported_at_once():
     catalogues = {"items": {"path": "items/"}}
     several = {"expand": 1000, "rnak": 3, "rank": 0, "max_models": 3, "catalogue": "itms", "parent": "nobody"}
     places = ["catalogue is 'itms'", "expand is 1000", "max_models", "no option 'rnak'", "parent is 'nobody'"]
@@ -244,9 +244,9 @@ def test_all_mistakes_of_one_model_are_told_at_once():
     ):
         with pytest.raises(ConfigurationError) as caught:
             load(None, {}, {"catalogues": catalogues, "models": {"shop": options}}, thorough=True)
-        told = caught.value.mistakes
-        assert len(told) == len(expected), told
-        assert all(any(place in mistake for mistake in told) for place in expected), told
+        mistakes = caught.value.mistakes
+        assert len(mistakes) == len(expected), mistakes
+        assert all(any(place in mistake for mistake in mistakes) for place in expected), mistakes
     with pytest.raises(ConfigurationError) as caught:
         load(None, {}, {"models": {"shop": {"learner": "dcaa", "expand": -1}}}, thorough=True)
     assert len(caught.value.mistakes) == 3

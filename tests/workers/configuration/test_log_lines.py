@@ -13,7 +13,7 @@ from tests.support.worlds import World, events, run_until_idle
 
 
 @pytest.fixture
-def said():
+def log_lines():
     """What is logged as processes log it, line by line."""
     before, factory = structlog.get_config(), structlog.testing.CapturingLoggerFactory()
     configure_log()
@@ -22,26 +22,26 @@ def said():
     structlog.configure(**before)
 
 
-def test_an_error_without_a_traceback_says_nothing_of_one(said):
+def test_an_error_without_a_traceback_says_nothing_of_one(log_lines):
     structlog.get_logger().error("store_lost", error="out of reach", exc_info=False)
-    (line,) = said()
+    (line,) = log_lines()
     assert line.endswith('level=error event=store_lost error="out of reach"')
 
 
-def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(said):
+def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(log_lines):
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError:
         structlog.get_logger().exception("refresh_failed", model="shop")
-    (line,) = said()
+    (line,) = log_lines()
     assert "ZeroDivisionError: by nothing" in line
     assert "\n" not in line
     assert "exc_info" not in line
 
 
-def test_what_only_a_developer_asks_for_is_not_written(said):
+def test_what_only_a_developer_asks_for_is_not_written(log_lines):
     structlog.get_logger().debug("model_dropped", model="user-1")
-    assert said() == []
+    assert log_lines() == []
 
 
 def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):

@@ -25,7 +25,7 @@ KAFKA = {"kind": "kafka", "security_protocol": "SASL_SSL", "sasl_mechanism": "PL
 
 @pytest.fixture
 def secret(tmp_path):
-    """A file that says it, as editors and `echo` write files."""
+    """A file with the secret and a newline behind it, as editors and `echo` write files."""
     path = tmp_path / "secret"
     path.write_text(f"{SECRET}\n")
     return str(path)

@@ -15,7 +15,7 @@ from tests.support.waiting import comes_true
 
 @pytest.fixture(autouse=True)
 def thresholds() -> Iterator[None]:
-    """Other tests keep the thresholds of this process."""
+    """Restore the garbage collector's thresholds of this process after each test."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
@@ -44,7 +44,7 @@ class Ring:
         self.ring = self
 
 
-def test_garbage_is_collected_although_little_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_even_if_few_objects_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "COLLECT_EVERY_S", 0.01)
     forget_start()
     garbage = weakref.ref(Ring())

@@ -119,7 +119,7 @@ def test_precision_counts_the_first_ten(shop, labels):
         measured = UnmarkedQueries(NodeClient(server.url), "shop", labels).precision()
     version = shop.learner.version
     shares = [
-        np.mean([labels.of[found] == labels.of[query] for found in shop.expected(version, query, 10)[0]])
+        np.mean([labels.of[answer] == labels.of[query] for answer in shop.expected(version, query, 10)[0]])
         for query in labels.held_out
     ]
     assert measured == pytest.approx(np.mean(shares))

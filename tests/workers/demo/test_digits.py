@@ -67,7 +67,7 @@ def test_pictures_and_labels_are_those_that_scikit_learn_loads(digits):
     assert digits.labels == [str(label) for label in bunch.target]
 
 
-def test_a_missing_package_of_digits_is_told(monkeypatch):
+def test_a_missing_package_of_digits_is_reported(monkeypatch):
     monkeypatch.setattr("omdml.workers.demo.digits.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
         load_digits()

@@ -38,7 +38,7 @@ def check(tmp_path, monkeypatch):
     return run
 
 
-def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(check):
+def test_a_configuration_is_called_sound_though_nothing_it_names_answers(check):
     done = check(SOUND)
     assert done.exit_code == 0, done.output
     assert "shop" in done.output
@@ -176,7 +176,7 @@ def test_of_a_token_with_a_mistake_it_is_not_said_that_there_is_none(check, toke
     assert [text.startswith(expected) for text in texts] == [True], texts
 
 
-def test_a_model_that_does_not_fit_is_told_once(check):
+def test_a_model_that_does_not_fit_is_reported_once(check):
     done = check(SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "--json")
     wrong = [entry["check"] for entry in json.loads(done.output)["findings"] if entry["level"] == "error"]
     assert wrong == ["models"]

@@ -135,7 +135,7 @@ def test_any_pages_are_learned_alike_one_by_one_and_together(items, drawn):
     assert together == [item for event in events for item in located(items, event)[0]]
 
 
-def test_the_door_takes_the_pages_that_a_worker_would_learn(items, tmp_path):
+def test_node_and_feed_accept_the_pages_that_a_worker_would_learn(items, tmp_path):
     specs = Specs(worlds.World(tmp_path).configuration, {"items": items})
     check(page(), specs)
     with pytest.raises(FeedbackError, match="item 'i2' is not in the catalogue"):

@@ -29,20 +29,20 @@ from tests.support.worlds import World, events, feedback, letters, run_until_idl
 
 # Tests can fill a window of this size.
 SMALL = 5
-SAID = list(feedback("triplet", 40))
+EVENTS = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
 
 
-def records(said):
+def records(sequence):
     """Records of these events, and none if there is None: which events are held out goes by their offsets."""
-    return [Record(HOME, offset, encode(event)) for offset, event in enumerate(said) if event is not None]
+    return [Record(HOME, offset, encode(event)) for offset, event in enumerate(sequence) if event is not None]
 
 
-def taken(specs, said, cuts=(), name="shop", by=resumed):
-    """A model that took these events, in batches that end at these cuts, between which it was claimed anew."""
-    model, repeated, ends = begun(specs, name), [], sorted({*cuts, len(said)})
+def taken(specs, sequence, cuts=(), name="shop", by=resumed):
+    """A model that took these events in batches that end at these cuts, and was claimed again between them."""
+    model, repeated, ends = begun(specs, name), [], sorted({*cuts, len(sequence)})
     for begin, end in zip([0, *ends], ends, strict=False):
-        batch = [record for record in records(said) if begin <= record.offset < end]
+        batch = [record for record in records(sequence) if begin <= record.offset < end]
         batches, refused = sort_out(batch, specs.accepts)
         assert not refused
         if name in batches:
@@ -61,10 +61,10 @@ def learned_state(model):
     return replace(checkpoint, next=0, progress=progress).to_bytes()
 
 
-def without_repeats(said):
+def without_repeats(sequence):
     """The rule, literally: which events are taken (None for the others), and which ids are remembered in the end."""
     window, stay, repeated = deque(maxlen=SMALL), [], []
-    for offset, event in enumerate(said):
+    for offset, event in enumerate(sequence):
         if event.id is not None and event.id in window:
             repeated.append(offset)
             stay.append(None)
@@ -79,7 +79,7 @@ def without_repeats(said):
 @given(data=st.data(), ids=st.lists(IDS, min_size=1, max_size=40), cuts=st.sets(st.integers(1, 39)))
 def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, ids, cuts):
     unknown = data.draw(st.sets(st.integers(0, 39), max_size=5))
-    sent = [replace(event, id=name) for event, name in zip(SAID, ids, strict=False)]
+    sent = [replace(event, id=name) for event, name in zip(EVENTS, ids, strict=False)]
     sent = [replace(event, query="unknown") if index in unknown else event for index, event in enumerate(sent)]
     stay, repeated, window = without_repeats(sent)
     with patch("omdml.workers.events.repeats.WINDOW", SMALL):
@@ -87,7 +87,7 @@ def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, id
         twin, _ = taken(specs, [event and replace(event, id=None) for event in stay])
         expected = SeenIds()
         for name in window:
-            batches, _ = sort_out(records([replace(SAID[0], id=name)]), specs.accepts)
+            batches, _ = sort_out(records([replace(EVENTS[0], id=name)]), specs.accepts)
             for events in expected.without_repeats(batches["shop"]):
                 expected.add(events, [])
     assert result == repeated
@@ -114,7 +114,7 @@ def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind)
 
 
 def test_events_without_an_id_leave_no_trace_of_the_window(specs):
-    model, repeated = taken(specs, [SAID[0], SAID[0], SAID[0]])
+    model, repeated = taken(specs, [EVENTS[0], EVENTS[0], EVENTS[0]])
     assert model.learner.version + model.progress.hold_out.count == 3
     assert (repeated, model.seen.to_bytes()) == ([], b"")
 
@@ -123,7 +123,7 @@ def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
     model = begun(specs)
     model.shrink()
     small = model.size
-    sent = [replace(SAID[0], id=f"{number}") for number in range(WINDOW + 10)]
+    sent = [replace(EVENTS[0], id=f"{number}") for number in range(WINDOW + 10)]
     batches, _ = sort_out(records(sent), specs.accepts)
     model.take(batches["shop"], nothing_timed)
     model.shrink()

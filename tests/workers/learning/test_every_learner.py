@@ -198,7 +198,7 @@ def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tm
 
 
 class Judges:
-    """What a learner of sets is to the look-up."""
+    """Stands in for a learner of sets: it has all that the look-up asks of one."""
 
     accepts, width, columns = frozenset({"set"}), 0, ()
 

@@ -218,7 +218,7 @@ def test_limits_out_of_range_are_refused_by_their_name(table, message):
         load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": {"shop": {}}, **table})
 
 
-def test_the_limit_changes_nothing_that_is_learned(tmp_path):
+def test_the_limit_of_new_models_is_no_part_of_their_digest(tmp_path):
     configs = [limited(tmp_path / str(most), most).configuration.models["user-*"] for most in (1, 10_000)]
     assert configs[0].digest() == configs[1].digest()
 

@@ -36,7 +36,7 @@ MODELS = {"main": OPTIONS, "shop": {**OPTIONS, "parent": "main"}, "user-*": {**O
 
 @pytest.fixture(autouse=True)
 def _nothing_told():
-    """What begins without its parent is told once a process."""
+    """Forget what was logged: a process logs only once that a model begins without its parent."""
     beginning._log_once.cache_clear()
 
 

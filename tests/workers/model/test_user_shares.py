@@ -81,7 +81,7 @@ def test_no_user_ever_has_more_than_the_share(sent, share):
             assert shares.figures["largest_share_of_a_user"] * 12 <= max(1, int(share * 12))
 
 
-def test_no_limit_remembers_nobody():
+def test_without_a_limit_no_user_is_remembered():
     shares = UserShares(1.0)
     assert not shares.take(["anna"] * 10_000, np.ones(10_000, np.int64))
     assert (shares.to_bytes(), shares.figures, shares.nbytes) == (b"", {}, 0)

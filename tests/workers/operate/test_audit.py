@@ -316,7 +316,7 @@ def test_doctor_reads_a_whole_installation(tmp_path):
     sink.flush()
     store = DirectoryStore(tmp_path / "state")
     worker = ForkedProcess(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
-    wait_for(lambda: (kept := store.peek("shop")) and kept.next > 1 << 40, "the events to be saved", 60, worker)
+    wait_for(lambda: (saved := store.peek("shop")) and saved.next > 1 << 40, "the events to be saved", 60, worker)
     assert worker.stop() == 0
     asked = ["doctor", "--audit", "--config", str(tmp_path / "omdml.toml")]
     result = CliRunner().invoke(main, asked)

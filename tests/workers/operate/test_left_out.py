@@ -60,9 +60,9 @@ def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path
     shop.tell(*events)
     before = shop.worked()
     ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")
-    said = " ".join(ran.output.split())
-    assert "start the workers" in said
-    assert "Left out: 100 events, which the log still holds;" in said
+    text = " ".join(ran.output.split())
+    assert "start the workers" in text
+    assert "Left out: 100 events, which the log still holds;" in text
     twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in events))
     expected = twin.worked()
     after = shop.store.claim("shop").checkpoint
@@ -188,8 +188,8 @@ def test_children_that_keep_a_copy_of_what_forgets_are_named(tmp_path):
     shop.tell(*events(2, model="user-7"), key="user-7")
     shop.worked()
     copied, _ = Learner.from_bytes(shop.store.peek("user-7").state).parent
-    said = " ".join(omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").output.split())
-    assert "1 model with it as parent (such as user-7) may keep what it served before" in said
+    text = " ".join(omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").output.split())
+    assert "1 model with it as parent (such as user-7) may keep what it served before" in text
     assert CliRunner().invoke(main, ["models", "delete", "user-7", "--yes", "-c", str(shop.file)]).exit_code == 0
     words = "replay", "--model", "user-7", "--publish", "-c", str(shop.file)
     assert CliRunner().invoke(main, words).exit_code == 0
@@ -233,10 +233,10 @@ def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
     fresh.tell(*clicks(3))
     (tmp_path / "c" / "feedback").rename(tmp_path / "feedback")
     ran = omdml(shop, "forget", "shop", "--user", "ben")
-    told = " ".join(ran.output.split())
+    output = " ".join(ran.output.split())
     assert ran.exit_code == 1
-    assert "the configured log is another one, or was made again" in told
-    assert "the rest would be lost" in told
+    assert "the configured log is another one, or was made again" in output
+    assert "the rest would be lost" in output
     assert shop.store.claim("shop").checkpoint.version == 30
 
 

@@ -92,7 +92,7 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     assert learnable(named, specs, passed_letters([named], world.store), room).event is not None
 
 
-def test_an_event_that_was_learned_after_its_letter_is_told_as_learned(tmp_path):
+def test_an_event_that_was_learned_after_its_letter_is_reported_as_learned(tmp_path):
     # Given letters about an event that its worker learned after a crash, and about one that it refused again
     world = World(tmp_path)
     world.send(*events(5), encode(Triplet(model="shop", query="i0", relevant="nowhere", irrelevant="i2")))

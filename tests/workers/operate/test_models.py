@@ -1,4 +1,4 @@
-"""Models begun anew under their workers, whatever state the store is in."""
+"""Models that are begun again under their workers, whatever state the store is in."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def test_nothing_is_deleted_if_there_is_nothing_to_begin_with(shop):
     assert shop.store.current("shop").version == 10
 
 
-def test_a_replay_is_old_news_whose_freshness_nobody_measures(shop):
+def test_a_published_replay_has_no_event_time_that_counts_as_freshness(shop):
     shop.tell(*events(10))
     assert shop.omdml("--publish").exit_code == 0
     assert shop.store.load("shop")[1].oldest_event_time is None

@@ -287,12 +287,12 @@ def test_a_model_that_is_not_configured_is_named(shop):
     assert (refused.exit_code, "no model 'zebra' is configured" in refused.output) == (2, True)
 
 
-def test_nothing_learned_is_an_empty_row(shop):
+def test_a_replay_that_learned_nothing_still_has_a_row(shop):
     table = prequential_table([replayed(shop)])
     assert table.row_count == 1
 
 
-def test_events_of_items_that_are_gone_are_told_in_words(shop):
+def test_events_of_items_that_are_gone_are_reported_in_words(shop):
     event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "gone"}
     shop.tell(*events(20), json.dumps(event).encode())
     printed = shop.omdml("--learner", "lomdml")

@@ -18,11 +18,11 @@ LEARNING = Condition(started=True, alive=True, ready=True, stopping=False, statu
 def systemd(request, tmp_path, monkeypatch):
     """A socket as systemd has one."""
     name = f"omdml-test-{os.getpid()}"
-    place, told = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
+    place, address = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(place)
         listening.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", told)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
         yield listening
 
 
@@ -79,7 +79,7 @@ def fill(place):
                 sent += 1
 
 
-def test_what_systemd_could_not_take_is_told_again(systemd):
+def test_what_systemd_could_not_take_is_sent_again(systemd):
     messenger = Messenger(lambda: LEARNING)
     fill(systemd.getsockname())
     messenger.tell()

@@ -45,7 +45,7 @@ def aliases(tree):
     ]
 
 
-def said(commands=False):
+def logged_calls(commands=False):
     """(level, event) of every call of a logger in a module that a process loads, or a command that ends by itself."""
     for layer in ("streams", "workers"):
         for path in sorted((ROOT / layer).rglob("*.py")):
@@ -69,14 +69,15 @@ def said(commands=False):
 
 
 def test_the_events_that_are_counted_are_those_that_the_code_says():
-    assert set(said()) == KNOWN
+    assert set(logged_calls()) == KNOWN
 
 
 def test_every_warning_and_error_says_what_to_do():
     page = (ROOT / "deploy/OPERATIONS.md").read_text().partition("### Lines that need you\n")[2].partition("\n### ")[0]
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     matches = re.findall(r"`(\w+)`", " ".join(cells))
-    assert sorted(matches) == sorted({event for level, event in KNOWN | set(said(commands=True)) if level != "info"})
+    calls = KNOWN | set(logged_calls(commands=True))
+    assert sorted(matches) == sorted({event for level, event in calls if level != "info"})
 
 
 def test_a_line_is_counted_by_level_and_event_and_an_unknown_one_as_other():

@@ -35,7 +35,7 @@ def test_nothing_is_judged_before_anything_was_compared(shop):
     assert f"A judgement takes {FEWEST} held-out events of at least {VOTES} queries" in decision.sentence
 
 
-def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):
+def test_an_allowed_version_is_shown_with_its_margin_and_doubt(shop):
     shop.publish(progress=PROGRESS)
     decision = judged(shop)
     assert (decision.decision, decision.reason) == ("allowed", "")
@@ -51,7 +51,7 @@ def test_a_version_that_is_allowed_all_the_same_is_not_just_called_worse(shop):
     assert judged(shop).sentence.startswith("Worse. ")
 
 
-def test_a_withheld_version_is_told_with_its_own_margin_and_reason(shop):
+def test_a_withheld_version_is_shown_with_its_own_margin_and_reason(shop):
     shop.publish(progress=PROGRESS)
     shop.learn()
     withhold(shop, "the norm of L.shape went from 1 to 20 at once", progress=PROGRESS | {"guard_margin": -0.5})
@@ -61,7 +61,7 @@ def test_a_withheld_version_is_told_with_its_own_margin_and_reason(shop):
     assert decision.at == shop.store.history("shop")[-1]["at"]
 
 
-def test_a_version_that_was_taken_back_is_told_until_the_next_one(shop):
+def test_a_version_that_was_taken_back_is_shown_until_the_next_one(shop):
     shop.publish(progress=PROGRESS)
     shop.store.note("shop", shop.epoch, "taken back", "to what version 32 had: worse")
     assert (judged(shop).decision, judged(shop).reason) == ("taken back", "to what version 32 had: worse")

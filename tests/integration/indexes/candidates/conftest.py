@@ -13,7 +13,7 @@ from tests.support.worlds import DIMS
 
 @pytest.fixture(autouse=True)
 def small_numbers(monkeypatch):
-    """The index is asked although there are few items, for forty candidates."""
+    """Have nodes ask the index although there are few items, and for forty candidates."""
     monkeypatch.setattr(f"{GALLERY}.FEW_NUMBERS", 10 * sum(DIMS.values()))
     monkeypatch.setattr(f"{GALLERY}.DEPTH", 40)
     monkeypatch.setattr("omdml.workers.node.galleries.candidates.LOOK_S", 0.05)

@@ -97,10 +97,10 @@ def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration(dtyp
     expected = X @ V[:, large] @ np.diag(1 - 1 / b[large]) @ V[:, large].T @ X.T / gains[large].sum()
 
     scaled = in_units(np.triu(near) * scale**2, {"one": np.triu(other) * scale**2}, 0.05 * scale**2, dtype)
-    found = rows_near_earlier(scaled, {"one": earlier / scale})["one"].astype(float) * scale
+    near_rows = rows_near_earlier(scaled, {"one": earlier / scale})["one"].astype(float) * scale
 
-    assert 0 < len(found) == large.sum() <= k
-    np.testing.assert_allclose(found.T @ found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    assert 0 < len(near_rows) == large.sum() <= k
+    np.testing.assert_allclose(near_rows.T @ near_rows, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("rows", [0, 12, 70])

@@ -58,8 +58,8 @@ def test_a_refresh_between_them_searches_near_the_last_rows(many, dtype, toleran
     in_coordinates = {name: part @ state.basis.T for name, part in earlier.items()}
     expected = rows_near_earlier(in_units(compared.near, compared.others, compared.added, dtype), in_coordinates)
     for name, part in zip(LEARNED, state.rows, strict=True):
-        found = part @ state.basis.T
-        np.testing.assert_allclose(found, expected[name], rtol=0, atol=tolerance * np.abs(expected[name]).max())
+        in_basis = part @ state.basis.T
+        np.testing.assert_allclose(in_basis, expected[name], rtol=0, atol=tolerance * np.abs(expected[name]).max())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

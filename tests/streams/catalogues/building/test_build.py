@@ -38,7 +38,7 @@ def _npz(folder: Path, ids: Sequence[str], raw: Vectors) -> list[str | Path]:
 def _csv(folder: Path, ids: Sequence[str], raw: Vectors, name: str = "items.csv") -> list[str | Path]:
     with (folder / name).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", *(f"{what}_{at}" for what, array in raw.items() for at in range(array.shape[1]))])
+        writer.writerow(["id", *(f"{name}_{place}" for name, array in raw.items() for place in range(array.shape[1]))])
         for row, item_id in enumerate(ids):
             writer.writerow([item_id, *(repr(float(value)) for array in raw.values() for value in array[row])])
     return [folder / name]
@@ -257,7 +257,7 @@ def test_an_item_that_only_a_later_input_holds_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_row_numbers_joined_with_ids_of_another_input_are_told_as_what_they_are(tmp_path: Path, order: int) -> None:
+def test_row_numbers_joined_with_ids_of_another_input_are_named_as_such(tmp_path: Path, order: int) -> None:
     np.savez(tmp_path / "plain.npz", color=RAW["color"])
     inputs = [tmp_path / "plain.npz", *_csv(tmp_path, IDS, {"text": RAW["text"]})][::order]
 

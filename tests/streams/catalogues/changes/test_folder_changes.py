@@ -170,7 +170,7 @@ def test_a_damaged_record_is_reported_with_its_place(tmp_path, shop):
         MappedCatalogue(tmp_path / "c")
 
 
-def test_a_vanished_journal_is_told_and_the_reader_goes_on_with_what_it_has(tmp_path, shop):
+def test_a_vanished_journal_is_reported_and_the_reader_keeps_what_it_has(tmp_path, shop):
     change(shop, Change(id="i5", delete=True))
     (tmp_path / "c" / CHANGES).unlink()
     with pytest.raises(CatalogueError, match="is gone: restore it"):

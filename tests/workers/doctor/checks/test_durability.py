@@ -130,7 +130,7 @@ def test_what_a_safe_server_may_still_lose_is_reported():
 
 
 @pytest.mark.parametrize("url", ["postgres://learned", "memory:"])
-def test_the_doctor_says_of_no_other_store_that_it_is_on_a_disk(url):
+def test_what_an_unknown_store_may_lose_is_not_checked(url):
     assert of_store(url, None) == f"what {url} may lose is not checked"
 
 
@@ -186,7 +186,7 @@ def test_doctor_names_each_part_of_a_service_that_is_read_only(tmp_path):
     ("used", "level", "expected"),
     [(950, Level.WARNING, "Once it is full it refuses writes"), (1000, Level.ERROR, "It is full and refuses writes")],
 )
-def test_a_server_without_room_is_told_before_it_refuses_writes_and_then(used, level, expected):
+def test_a_full_server_is_reported_before_and_while_it_refuses_writes(used, level, expected):
     ((seen, text),) = of_store("redis://cache", SERVER._replace(used_bytes=used * 10**6, max_bytes=10**9))
     assert seen is level
     assert text.startswith(f"it uses {used:,}.0 MB of memory, and maxmemory is 1,000.0 MB. ")

@@ -33,7 +33,7 @@ def findings(tmp_path):
         "catalogues": {"items": {"path": str(tmp_path / "items")}},
         "models": {"shop": {"learner": "lomdml", "rank": 3}},
     }
-    return lambda: {found.check: found for found in installation.examine(load(None, {}, table))}
+    return lambda: {finding.check: finding for finding in installation.examine(load(None, {}, table))}
 
 
 def test_a_sound_installation_is_well_in_every_respect(findings):
@@ -53,7 +53,7 @@ def test_a_catalogue_that_is_missing_is_one_error_with_all_models_that_need_it(t
         "models": {"shop": {}, "album-*": {}},
     }
     configuration = load(None, {}, table)
-    (finding,) = [found for found in installation.examine(configuration) if not found.well]
+    (finding,) = [entry for entry in installation.examine(configuration) if not entry.well]
     assert finding.check == "catalogues"
     assert "make one with `omdml catalogue build`. These models need it: shop, album-*. Until" in finding.text
     status = Look(configuration).status()
@@ -189,10 +189,10 @@ def log_found(folder, name, content):
         "catalogues": {"items": {"path": str(folder / "items")}},
         "models": {"shop": {"learner": "lomdml", "rank": 3}},
     }
-    return {found.check: found for found in installation.examine(load(None, {}, table))}["log"]
+    return {finding.check: finding for finding in installation.examine(load(None, {}, table))}["log"]
 
 
-def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
+def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_reported(tmp_path):
     results = log_found(tmp_path, "clicks.jsonl", b"{}\n")
     assert (results.level, "no worker has read any of it" in results.text) == (Level.WARNING, True)
     assert not (tmp_path / "clicks.jsonl.id").exists()
@@ -200,7 +200,7 @@ def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
 
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("content", [b"[log]\npath = 3\n", b"\xff\xfe\n{}\n", b"query,relevant\n" * 9])
-def test_a_file_whose_first_line_is_no_json_is_told_to_be_no_log(tmp_path, content, begun):
+def test_a_file_whose_first_line_is_no_json_is_reported_as_no_log(tmp_path, content, begun):
     if begun:
         open_log(tmp_path / "clicks.jsonl")
     results = log_found(tmp_path, "clicks.jsonl", content)

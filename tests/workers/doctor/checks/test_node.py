@@ -47,7 +47,7 @@ def test_a_node_that_is_ready_is_well(answers):
     assert "is ready (node.bind: 127.0.0.1:" in text
 
 
-def test_a_node_that_answers_with_an_older_version_is_told_with_both(answers):
+def test_a_node_that_answers_with_an_older_version_is_named_with_both(answers):
     refused = {"shop": {"live": 1200, "serving": 1150, "reason": "its bytes are damaged"}}
     ((level, text),) = node_here(answers(200, {"status": "ready", "refused": refused}))
     assert level is Level.WARNING
@@ -55,7 +55,7 @@ def test_a_node_that_answers_with_an_older_version_is_told_with_both(answers):
     assert "its bytes are damaged" in text
 
 
-def test_a_node_that_serves_an_earlier_snapshot_of_the_live_version_is_told(answers):
+def test_a_node_that_serves_an_earlier_snapshot_of_the_version_is_reported(answers):
     refused = {"shop": {"live": 1200, "serving": 1200, "reason": "learned on another generation"}}
     ((level, text),) = node_here(answers(200, {"status": "ready", "refused": refused}))
     assert level is Level.WARNING
@@ -70,7 +70,7 @@ def test_a_node_that_is_not_ready_says_what_it_waits_for(answers):
 
 
 @pytest.mark.parametrize("answer", [(200, b"<html>"), (404, {"message": "?"}), (200, {"status": "up"})])
-def test_another_program_on_the_nodes_port_is_told(answers, answer):
+def test_another_program_on_the_nodes_port_is_reported(answers, answer):
     ((level, text),) = node_here(answers(*answer))
     assert level is Level.WARNING
     assert "another program than a node answers" in text

@@ -68,7 +68,7 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     assert [line.lag for line in lines] == [3]
 
 
-def test_what_the_log_deleted_of_learned_events_is_no_gap():
+def test_deleted_events_that_were_learned_are_no_gap():
     store = MemoryStore()
     store.place("topic", None, Placement.first("murmur2", 1))
     store.move_mark(PARTITIONS[0], None, 20)
@@ -125,7 +125,7 @@ def test_added_partitions_are_reported_with_what_waits_there():
     assert "7 events wait: stop the senders and the workers, then run omdml topics rehome" in text
 
 
-def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
+def test_for_added_partitions_that_are_no_multiple_the_next_one_is_named():
     ((_, text),) = findings(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 was added after models had been placed on 2" in text
     assert "3 is not a multiple of 2" in text

@@ -1,4 +1,4 @@
-"""Settings that are others by now: adopted between two events, or refused with what to do."""
+"""Settings that changed since the model began: adopted between two events, or refused with what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.protocols.log import CommitResult
 from omdml.streams.stores.folder.store import DirectoryStore
-from tests.support.learning.reconfigured import SAID, changed, learned
+from tests.support.learning.reconfigured import EVENTS, changed, learned
 from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_idle, triplets
 
 
@@ -24,7 +24,7 @@ def test_other_hyperparameters_are_adopted_between_two_events(tmp_path, kind):
     world = learned(tmp_path, store=store)
     before = world.store.claim("shop").checkpoint
     again = changed(world, tmp_path, eta=0.5, beta=0.9)
-    again.send(*SAID[45:])
+    again.send(*EVENTS[45:])
     run_until_idle(again.worker())
 
     # I expect what a learner makes of it whose settings change after 45 events
@@ -42,13 +42,13 @@ def test_other_hyperparameters_are_adopted_between_two_events(tmp_path, kind):
 def test_a_crash_after_the_adoption_adopts_nothing_again(tmp_path):
     world = learned(tmp_path)
     again = changed(world, tmp_path, eta=0.5)
-    again.send(*SAID[45:50])
+    again.send(*EVENTS[45:50])
     worker = again.worker()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker.services.source, "commit", lambda offsets: CommitResult.RECORDED)
         run_until_idle(worker)
     world.log.expel(worker.services.source)
-    again.send(*SAID[50:60])
+    again.send(*EVENTS[50:60])
     run_until_idle(again.worker())
     assert len(reasons_for(world, "adopted")) == 1
     assert world.store.claim("shop").checkpoint.version == 60
@@ -57,7 +57,7 @@ def test_a_crash_after_the_adoption_adopts_nothing_again(tmp_path):
 def test_a_default_that_is_written_out_changes_nothing(tmp_path):
     world = learned(tmp_path)
     again = changed(world, tmp_path, eta=0.01)
-    again.send(*SAID[45:60])
+    again.send(*EVENTS[45:60])
     run_until_idle(again.worker())
     assert reasons_for(world, "adopted") == []
 
@@ -99,7 +99,7 @@ def test_a_new_generation_of_the_catalogue_is_adopted_and_goes_live(tmp_path):
     again = changed(world, tmp_path / "new")
     again.catalogue = build_catalogue(tmp_path / "second", items(1)[0], ids=[f"i{row}" for row in range(ITEMS)])
     assert dict(again.catalogue.dims) == DIMS
-    again.send(*SAID[45:60])
+    again.send(*EVENTS[45:60])
     run_until_idle(again.worker())
     checkpoint = world.store.claim("shop").checkpoint
     assert (checkpoint.version, checkpoint.generation) == (60, again.catalogue.generation)
@@ -110,7 +110,7 @@ def test_a_new_generation_of_the_catalogue_is_adopted_and_goes_live(tmp_path):
 
 
 def test_items_that_were_added_since_change_no_start(tmp_path):
-    feedback = SAID[:30]
+    feedback = EVENTS[:30]
     world = World(tmp_path)
     world.send(*feedback)
     run_until_idle(world.worker())

@@ -192,7 +192,7 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
     run_until_idle(worker, 40)
     assert (world.store.peek("user-2").version, mark(world)) == (15, 30)
     assert (world.store.peek("user-1").version, waiting(worker)) == (10, 1)
-    # If it is reset, I expect it to begin anew with what waited.
+    # If it is reset, I expect it to begin again with what waited.
     models.reset(world.store, worker.services.specs.find("user-1"), "user-1", "here")
     run_until_idle(worker, 40)
     assert (world.store.peek("user-1").version, mark(world)) == (5, 40)

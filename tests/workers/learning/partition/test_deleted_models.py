@@ -1,4 +1,4 @@
-"""Models deleted at the worst moments under a living worker: they begin anew, and no other one loses its save."""
+"""Models deleted at the worst moments under a living worker: they begin again, and no other one loses its save."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_model_deleted_amid_a_rebalance_lets_others_be_saved(tmp_path):
     gone = next(name for name in names if world.log.home(name) == given_up[0])
     world.store.delete(gone)
     worker.services.source.poll(1, 0.0)
-    # Then the others are saved, and the model begins anew with the event that came after its last save.
+    # Then the others are saved, and the model begins again with the event that came after its last save.
     assert list(worker.partitions) == [world.log.partitions[0]]
     checkpoints = {name: world.store.peek(name) for name in names if world.log.home(name) in given_up[1:]}
     assert [checkpoint.version for checkpoint in checkpoints.values()] == [10, 10]

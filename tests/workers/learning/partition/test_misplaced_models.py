@@ -38,7 +38,7 @@ def misplaced(folder, way):
 
 
 def model_of_first_home(world, model):
-    """A key that leads to the first partition, as the model's own does with two of them."""
+    """A key that leads to the first partition: the model's home as long as there are two partitions."""
     names = (f"key-{number}" for number in range(1000))
     return next(name for name in names if world.log.home(name) == world.log.partitions[0])
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from omdml.streams.protocols.log import CommitResult
-from tests.support.learning.restored_stores import KeptDirectory, KeptMemory
+from tests.support.learning.restored_stores import RestorableDirectory, RestorableMemory
 from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 
 @pytest.fixture(params=["memory", "directory"])
 def world(request, tmp_path):
     made = World(tmp_path)
-    made.store = KeptMemory() if request.param == "memory" else KeptDirectory(tmp_path / "state")
+    made.store = RestorableMemory() if request.param == "memory" else RestorableDirectory(tmp_path / "state")
     return made
 
 
 @pytest.fixture
 def memory_world(tmp_path):
     made = World(tmp_path)
-    made.store = KeptMemory()
+    made.store = RestorableMemory()
     return made
 
 
@@ -44,7 +44,7 @@ def test_an_older_store_under_a_living_worker_loses_no_event_of_an_idle_model(wo
     assert "store_changed" in capsys.readouterr().out
 
 
-def test_neither_does_it_lose_one_of_a_model_that_the_living_worker_never_met(world):
+def test_an_older_store_loses_no_event_of_a_model_its_worker_never_met(world):
     worker = world.worker()
     world.send(*events(10, model="user-1"))
     run_until_idle(worker)
@@ -104,9 +104,9 @@ def test_a_store_that_forgot_its_claim_is_not_taken_for_a_second_owner(memory_wo
     world.send(*events(10, seed=2))
     run_until_idle(worker)
     # Then the log tells so, and nothing is lost.
-    said = capsys.readouterr().out
-    assert "store_changed" in said
-    assert "fenced" not in said
+    output = capsys.readouterr().out
+    assert "store_changed" in output
+    assert "fenced" not in output
     assert versions(world, "shop") == [30]
 
 
@@ -146,7 +146,7 @@ def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
 
 
 def raised(call, then):
-    """The same call, which does something else when it raises, once."""
+    """The same call; the first time that it raises, it calls ``then`` before."""
     done = []
 
     def wrapped():

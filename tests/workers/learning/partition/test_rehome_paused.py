@@ -28,7 +28,7 @@ from tests.support.worlds import (
 
 
 def placed_under_a_worker(folder):
-    """The same after a rehome of which the worker, paused meanwhile, heard nothing, and three events too late."""
+    """What ``learned_on_two`` makes, after a rehome that its paused worker missed; three more events came too late."""
     world, worker, model = learned_on_two(folder)
     assert rehomed(world) == (2, 4)
     # A sender that has not heard of the new partitions either.
@@ -82,7 +82,7 @@ def test_a_partition_taken_over_after_a_rehome_does_not_hide_it_from_the_others(
 
 
 def assert_notices_a_rehome(world, worker, model):
-    """A rehome, and events on a partition that is new to the worker: it ends, and its successor learns each once."""
+    """Check that a worker ends after a rehome once events come, and that its successor learns each event once."""
     assert rehomed(world) == (2, 4)
     world.send(*events(3, 1, model=model), key=model)
     with pytest.raises(PlacementChanged):

@@ -88,7 +88,10 @@ def test_a_model_configured_before_its_letters_were_final_learns_no_copy(tmp_pat
 
 @pytest.fixture
 def taken_again(tmp_path):
-    """A letter about an item that was not there, whose event was learned: nothing was saved before it came."""
+    """A world with a letter about an unknown item, whose event was learned all the same.
+
+    The worker was killed before it saved anything. Its successor took all events again, and knew the item.
+    """
     world = World(tmp_path)
     world.send(*events(5), encode(LATE))
     run_until_idle(worker := paced(world.worker(), save=1e9), 10)
@@ -252,10 +255,10 @@ def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_p
     assert learned(world) == (9, 0)
 
 
-def literally(said):
+def literally(sequence):
     """The rule, event by event: the offsets of those that are learned or held out."""
     refused, copied_since, first_known, taken = [], set(), 0, []
-    for offset, (sound, copied) in enumerate(said):
+    for offset, (sound, copied) in enumerate(sequence):
         if copied is not None and first_known <= copied < offset and (copied not in refused or copied in copied_since):
             continue
         if sound:
@@ -272,15 +275,15 @@ EVENT = st.tuples(st.booleans(), st.none() | st.integers(0, 12))
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(said=st.lists(EVENT, min_size=1, max_size=14), cuts=st.sets(st.integers(1, 13)))
-def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs, said, cuts):
+@given(sequence=st.lists(EVENT, min_size=1, max_size=14), cuts=st.sets(st.integers(1, 13)))
+def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs, sequence, cuts):
     records = []
-    for offset, (sound, copied) in enumerate(said):
+    for offset, (sound, copied) in enumerate(sequence):
         event = Triplet(model="shop", query="i1", relevant="i2" if sound else "nobody", irrelevant="i3")
         letter = Letter(reason="x", error="", partition=HOME, offset=copied or 0, payload=b"", model="shop")
         headers = () if copied is None else tuple(headers_again(letter, SECRET))
         records.append(Record(HOME, offset, encode(event), headers=headers))
-    ends = sorted({*(cut for cut in cuts if cut < len(said)), len(said)})
+    ends = sorted({*(cut for cut in cuts if cut < len(sequence)), len(sequence)})
     with patch("omdml.workers.events.learned_stretches.WINDOW", SMALL):
         model, got = begun(specs), set()
         for begin, end in zip([0, *ends], ends, strict=False):
@@ -288,4 +291,4 @@ def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs,
             refused = {refusal.record.offset for refusal in model.take(batches["shop"], nothing_timed)}
             got |= set(range(begin, end)) - refused - model.repeated
             model = resumed(specs, model)
-    assert sorted(got) == literally(said)
+    assert sorted(got) == literally(sequence)

@@ -19,7 +19,7 @@ from omdml.workers.operate.published_replay import publish
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.deep import deep_after
 from tests.support.learning.audits import audited
-from tests.support.learning.restored_stores import KeptMemory
+from tests.support.learning.restored_stores import RestorableMemory
 from tests.support.worlds import World, extents, living_on
 from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 
@@ -27,7 +27,7 @@ from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 REPEATED = 0.4
 
 
-class Kept(KeptMemory):
+class Kept(RestorableMemory):
     """A store of which copies are made, with where models live, and brought back."""
 
     copy = None

@@ -13,7 +13,7 @@ from tests.support.worlds import World, events, run_until_idle
 
 
 def scores(*shares, each=3000):
-    """F of comparisons, each so many with this share of mistakes."""
+    """Scores F of comparisons: for each share, ``each`` of them, of which this share are mistakes."""
     draw = np.random.default_rng(0)
     return np.concatenate([np.where(draw.random(each) < share, 1.0, -1.0) for share in shares])
 
@@ -42,7 +42,7 @@ def test_alarms_are_those_of_rivers_adwin_and_no_others():
 
 
 def alarms_after(rise, seed):
-    """What is told of 20,000 comparisons with 5 % mistakes, and 20,000 with more."""
+    """The messages about 20,000 comparisons with 5 % mistakes, and then 20,000 with more."""
     draw, drift = np.random.default_rng(seed), Drift()
     rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.05 + rise], 20_000), 1.0, -1.0)
     return [rise.message for batch in np.split(rows, 400) if (rise := drift.add(batch))]
@@ -56,7 +56,7 @@ def test_a_rise_of_two_points_is_not_reported_and_one_of_ten_is_once(seed):
     assert (before < 7, after - before >= 100 * LEAST_RISE) == (True, True)
 
 
-def test_river_alone_tells_of_two_points():
+def test_rivers_own_adwin_reports_a_rise_of_two_points():
     draw = np.random.default_rng(1)
     rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.07], 20_000), 1.0, -1.0)
     assert river_alarms(rows)

@@ -39,13 +39,13 @@ def _always_time_for_a_look(monkeypatch):
 
 # candidates
 def turned(angle, scale=1.0):
-    """A metric that asks the modality which tells labels, and the further it is turned the more the other one."""
+    """A metric that uses only the modality that shows labels at angle 0, and only the noise at a right angle."""
     weights = {"shape": math.cos(angle) ** 2, "noise": math.sin(angle) ** 2}
     return ProjectionMetric(weights, {name: scale * np.eye(size) for name, size in DIMS.items()})
 
 
 def window_of(count=256, seed=0, inverted=False):
-    """So many events held out, which the labels answer, or the opposite of that."""
+    """A window of held-out events that agree with the labels, or with the opposite if ``inverted``."""
     rows = triplets(count, seed)[:, [0, 2, 1] if inverted else [0, 1, 2]]
     window = Window([], 10)
     for row in rows.tolist():
@@ -322,7 +322,7 @@ def test_a_leap_that_was_withheld_is_not_what_later_ones_are_compared_with():
 
 
 def turned_down_by(drop):
-    """The metric whose quality is lower than that of the one turned by 0.3, by so much."""
+    """The first metric beyond the angle 0.3 whose quality is lower than there by at least ``drop``."""
     angles = np.linspace(0.3, 0.5, 80)
     return next(turned(angle) for angle in angles if quality(turned(angle)) <= quality(turned(0.3)) - drop)
 

@@ -41,10 +41,10 @@ def learned(world):
     return len(not_held_out(whole_log(world), world.store.secret(), every=5))
 
 
-def inverted(said):
+def inverted(values):
     """The same clicks, each for the wrong item."""
     swap = [(b'"relevant"', b'"?"'), (b'"irrelevant"', b'"relevant"'), (b'"?"', b'"irrelevant"')]
-    for event in said:
+    for event in values:
         for old, new in swap:
             event = event.replace(old, new)
         yield event
@@ -101,7 +101,7 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
 
 @pytest.fixture
 def unseen(tmp_path, monkeypatch):
-    """A world and its worker before a burst that no look finds, and what they go back to after it."""
+    """A world, its worker, and the guard's reference, before a burst that no look between decisions notices."""
     # No look finds anything: the whole burst up to the decision goes live.
     monkeypatch.setattr("omdml.workers.model.judging.guard.Guard.check_between", lambda *_: "")
     monkeypatch.setattr("omdml.workers.model.judging.guard.GRID", 64)
@@ -236,15 +236,15 @@ def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
     assert after.judge.window.limits == before.judge.window.limits
 
 
-def run(folder, said, cuts, seconds, killed=()):
+def run(folder, values, cuts, seconds, killed=()):
     """Which versions could have gone live, and the last checkpoint, of a worker with these batches and this clock."""
     # With these settings the guard withholds some versions.
     world = guarded(folder, tolerance=0.0, confidence=0.6)
     world.log = MemoryLog(1, topic_id="same")
     world.now = itertools.count(step=seconds).__next__
     allowed, worker = {}, world.worker()
-    for number, (first, last) in enumerate(pairwise([0, *cuts, len(said)])):
-        world.send(*said[first:last])
+    for number, (first, last) in enumerate(pairwise([0, *cuts, len(values)])):
+        world.send(*values[first:last])
         for _ in range(5):
             worker.step()
             for owned in worker.partitions.values():

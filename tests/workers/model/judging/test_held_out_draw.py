@@ -57,10 +57,10 @@ def saved_hold_out(world, model="shop"):
     return msgspec.convert(checkpoint.progress["hold_out"], HoldOutState), checkpoint.state
 
 
-def located(said, items, learner=LOMDML, first=0):
+def located(feedback_events, items, learner=LOMDML, first=0):
     """Events as a model of this learner takes them."""
     batch = Batch()
-    for offset, event in enumerate(said, start=first):
+    for offset, event in enumerate(feedback_events, start=first):
         record = Record(Partition("topic", 3), offset, encode(event))
         batch.add(record, event, conversion(learner.accepts)(event))
     result, refused = Lookup("shop", learner, items).locate(batch)
@@ -199,6 +199,8 @@ def test_of_a_ranking_some_comparisons_are_kept_and_it_counts_once(items):
     triplet = Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")
     offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 3, offset, 2))
     parted = split(located([ranking, triplet], items, first=offset), Draw(SECRET, "shop"), 2, items, ())
+    other = is_held_out(SECRET, "shop", 3, offset + 1, 2)
+    assert len(parted.held_out) == 1 + other
     event = parted.held_out[0].event
     assert (len(event.rows), event.rows[0], event.rows[-1]) == (COMPARISONS, [0, 1, 6], [0, 5, 11])
 
@@ -219,7 +221,7 @@ def test_a_new_generation_of_the_catalogue_forgets_rows_of_the_one_before(tmp_pa
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, name):
+def test_every_kind_that_a_learner_learns_from_judges_its_metrics_too(tmp_path, name):
     small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
     options = {option: value for option, value in small.items() if option in LEARNERS[name].__init__.__annotations__}
     world = guarded(tmp_path, models={name: {"learner": name, "coordinates": "features", **options}}, hold_out=2)

@@ -68,7 +68,7 @@ def names(item, _, other):
 
 
 def literal(events, items, tasks, sets):
-    """The rule as it is told: one event after the other, everything counted anew each time."""
+    """The rule, literally: one event after the other, everything counted again each time."""
     size = SETS if sets else WINDOW
     per_query = max(size // 16, int(np.ceil(4 * size / items)))
     per_item = max(size // 8, int(np.ceil(8 * size / items)))

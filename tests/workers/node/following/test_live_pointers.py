@@ -180,7 +180,7 @@ def test_an_emptied_store_goes_live_again_only_when_it_has_caught_up(tmp_path):
         assert node.stale_seconds == 0
 
 
-def test_a_store_that_comes_back_empty_after_an_outage_is_logged_and_told(shop):
+def test_a_store_that_comes_back_empty_is_logged_and_reported(shop):
     for _ in range(3):
         shop.learn(10)
     shop.publish()

@@ -55,7 +55,7 @@ def test_one_item_several_items_and_vectors_can_be_posted(client):
     by_vectors = client.post("/search", json={"features": vectors, "k": 5}).json()["items"]
     several = client.post("/search", json={"ids": ["i5", "i6"], "k": 200}).json()["items"]
     assert alone == listed
-    assert [by_vector["id"] for by_vector in by_vectors] == ["i5", *(found["id"] for found in alone)]
+    assert [by_vector["id"] for by_vector in by_vectors] == ["i5", *(item["id"] for item in alone)]
     assert len(several) == 118
 
 
@@ -254,8 +254,8 @@ def test_the_schema_describes_lists_as_generators_of_clients_read_them():
         for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ():
             yield from lists(inner)
 
-    assert (found := list(lists(openapi())))
-    assert [part for part in found if not isinstance(part.get("items"), dict)] == []
+    assert (arrays := list(lists(openapi())))
+    assert [part for part in arrays if not isinstance(part.get("items"), dict)] == []
 
 
 def test_the_schema_names_all_that_is_said_of_models_and_of_their_history(shop, client):

@@ -93,7 +93,7 @@ def test_a_share_of_the_sessions_is_interleaved_always_the_same(shop):
     with trying(shop, share=0.3) as client:
         first = [search(client, session=f"visitor {number}")[1] for number in range(100)]
         assert first == [search(client, session=f"visitor {number}")[1] for number in range(100)]
-        assert 15 <= sum(told is not None for told in first) <= 45
+        assert 15 <= sum(interleaving is not None for interleaving in first) <= 45
 
 
 def test_a_search_that_names_a_version_is_none_of_a_visitors(shop):

@@ -121,7 +121,7 @@ def test_getting_an_item_by_its_path_names_the_request_that_does(client):
     assert client.get("/items?id=i1").json()["items"] == ["i1"]
 
 
-def test_what_cannot_be_told_is_refused(client):
+def test_a_change_of_items_that_makes_no_sense_is_refused(client):
     refused(client.put("/items/nobody", json={"attributes": {"price": 1}}), 404, "unknown_item")
     refused(client.delete("/items/i1", params={"model": "other"}), 404, "unknown_model")
     refused(client.delete("/items/i1", params={"modell": "shop"}), 400, "unknown_parameter")

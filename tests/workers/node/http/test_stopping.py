@@ -33,7 +33,7 @@ def test_requests_that_are_given_up_as_a_node_ends_are_one_line_of_its_log(shop,
                 return
 
     # Given requests that a log does not take
-    with capture_logs() as said, shop.serving(sink=Away(shop.log)) as node:
+    with capture_logs() as logged, shop.serving(sink=Away(shop.log)) as node:
         with listening(node) as server:
             threads = [threading.Thread(target=post, args=(server, event)) for event in events(REQUESTS)]
             for thread in threads:
@@ -44,6 +44,6 @@ def test_requests_that_are_given_up_as_a_node_ends_are_one_line_of_its_log(shop,
         for thread in threads:
             thread.join()
     # Then its log says so in one line
-    (line,) = [line for line in said if line["event"] == "requests_cancelled"]
+    (line,) = [line for line in logged if line["event"] == "requests_cancelled"]
     assert line["requests"] == REQUESTS
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]

@@ -36,7 +36,7 @@ def test_an_archive_and_a_worker_take_what_a_worker_alone_takes(tmp_path, seed):
     history.tell(50, seed + 1000)
     both = history.worked(begun, "begun")
     letters = history.letters_about_the_model()
-    history.bury_nothing()
+    history.empty_the_letters()
     whole = history.worked(alone, "alone")
     # I expect the same events learned, held out, refused and passed over, and the same sums to the byte
     assert taken(both) == taken(whole)
