@@ -30,7 +30,7 @@ def shown(value: object) -> str:
     text = value if isinstance(value, str) else ""
     if "://" in text:
         return repr(masked(text))
-    return "not shown, for it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else quoted(value)
+    return "not shown, because it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else quoted(value)
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:

@@ -17,8 +17,8 @@ from omdml.streams.catalogues.tables.table import ItemChunk, Table, chunks_of
 
 # What to do if an input lacks items, or has ids of no items.
 EVERY_MODALITY = (
-    "a build needs every modality of every item. Put the others after it by `omdml catalogue put`, which fills in what "
-    "they lack"
+    "a build needs every modality of every item. Leave other items out, and add them afterwards with `omdml catalogue "
+    "put`, which fills in what they lack"
 )
 ONLY_ATTRIBUTES = (
     "every item needs a row of attributes, whose cells may be empty, and every row an item. Correct the ids, add rows, "
@@ -81,7 +81,9 @@ class Scan:
         self.read(tables, advance)
         got = {name: modality.dim for name, modality in self.modalities.items()}
         if got != dims:
-            raise CatalogueError(f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring all")
+            raise CatalogueError(
+                f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring exactly these"
+            )
 
     def take(self, sets: list[ItemSet]) -> None:
         """Take in sets of these items, and of those there already; raises CatalogueError if they do not fit."""
