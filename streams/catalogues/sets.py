@@ -69,8 +69,8 @@ def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[
             raise CatalogueError(f"set {item_set.set!r} is there twice: give each set once")
         if unknown := [item for item in item_set.items if item not in items]:
             raise CatalogueError(
-                f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue: correct the id, or leave "
-                "it out"
+                f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue: correct the id, or "
+                "leave it out"
             )
         if len(set(item_set.items)) < len(item_set.items):
             raise CatalogueError(f"set {item_set.set!r} names an item twice: each of its elements is there once")

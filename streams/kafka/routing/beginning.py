@@ -103,8 +103,8 @@ def forgotten(options: KafkaOptions, origin: str, group: str) -> SourceRefused:
         "events of this topic were routed: either no router ever ran, or none has run for longer than the cluster's "
         "offsets.retention.minutes. If no event was routed yet: omdml route --begin beginning. If all were: --begin "
         f"end. If those up to a time were: kafka-consumer-groups.sh --bootstrap-server {options.servers} "
-        f"--group {group} --topic {origin} --reset-offsets --to-datetime 2026-01-31T23:59:00.000 --execute, with the time (UTC) when "
-        "the last router ended"
+        f"--group {group} --topic {origin} --reset-offsets --to-datetime 2026-01-31T23:59:00.000 --execute, "
+        "with the time (UTC) when the last router ended"
     )
 
 
