@@ -168,7 +168,11 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
     for name in hedge:
-        if hedge[name] < max(hedge.values()) and hedge[name] * (len(rows) - refreshed) < 0.02 * n and M[name] is not None:
+        if (
+            hedge[name] < max(hedge.values())
+            and hedge[name] * (len(rows) - refreshed) < 0.02 * n
+            and M[name] is not None
+        ):
             made[name] = M[name]
     kept = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
     shares = {"plain": faded} if faded and kept else {}
