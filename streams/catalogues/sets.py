@@ -68,7 +68,10 @@ def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[
         if item_set.set in seen or item_set.set in taken:
             raise CatalogueError(f"set {item_set.set!r} is there twice: give each set once")
         if unknown := [item for item in item_set.items if item not in items]:
-            raise CatalogueError(f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue")
+            raise CatalogueError(
+                f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue: correct the id, or "
+                "leave it out"
+            )
         if len(set(item_set.items)) < len(item_set.items):
             raise CatalogueError(f"set {item_set.set!r} names an item twice: each of its elements is there once")
         seen.add(item_set.set)

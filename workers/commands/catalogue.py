@@ -156,13 +156,13 @@ def build(
         _warn_of_one_number(built.dims, built.attributes.values())
     if not (add or replace) and (kept := _later(*built.later)):
         say(
-            f"It was built from the same vectors before, and got {kept} since: items that were put or deleted stay so. "
+            f"It was built from the same vectors before, and got {kept} since: these changes stay. "
             "To have only what the inputs have, add --replace."
         )
     if before and (before.generation != built.generation or not is_redis_url(target)):
         _say_what_to_do_next(target, before)
         if lost:
-            say(f"What came after the build of before is not in it, unless the inputs have it: {lost}.")
+            say(f"What changed after the earlier build is not in it, unless the inputs have it: {lost}.")
 
 
 def _refuse_input_as_target(target: str, inputs: Sequence[str]) -> None:

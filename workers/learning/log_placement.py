@@ -55,7 +55,8 @@ class LogPlacement:
         if group and (before := store.group(topic_id)) != group:
             store.note_group(topic_id, group)
             if before:
-                log.warning("group_changed", log=topic_id, before=before, now=group)
+                hint = "if nobody renamed log.group, correct it: workers of two groups keep each other from saving"
+                log.warning("group_changed", log=topic_id, before=before, now=group, hint=hint)
 
     def look_for_added(self) -> None:
         """Log a warning if the log has partitions that no models live on.

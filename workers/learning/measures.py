@@ -98,7 +98,7 @@ class Measures:
         elif not alive:
             status = f"stuck: the loop has not turned for {idle:.0f} s, restart this worker"
         elif stopping:
-            status = "draining: what is learned is saved"
+            status = "draining: what was learned is being saved"
         elif away:
             status = f"waiting for {' and '.join(away)}: nothing is learned, nothing is lost"
         else:

@@ -92,7 +92,7 @@ class NodeMetrics:
         )
         self.fresh = new.seconds(
             "freshness",
-            "Seconds from the oldest event of a publication until answers know it, counted once for each of its events",
+            "Seconds from the oldest event of a publication until answers know it, counted once for each event in it",
             FRESH,
             model=known,
         )
@@ -106,7 +106,7 @@ class NodeMetrics:
             "events_from_future_total", "Events with a time in the future, by this node's clock", model=known
         )
         self.stale = new.gauge(
-            "stale_seconds", "Seconds that the loaded model furthest behind has been out of date, 0 if none is"
+            "stale_seconds", "Seconds for which the most outdated loaded model has been out of date, 0 if none is"
         )
         self.last_poll = new.gauge(
             "last_poll_timestamp_seconds", "When the store last answered about every model, 0 if it never did"

@@ -65,7 +65,7 @@ class ModelGauges(Collector):
         """Sample the models of this page now."""
         models = self._ask()
         names = sorted(name for name in models if fnmatchcase(name, self._pattern))
-        text = f"Models that this page leaves out, beyond {MOST:,}: ask for some, ?model=NAME"
+        text = f"Models that this page leaves out, because it shows {MOST:,} at most; ?model=NAME shows others"
         yield GaugeMetricFamily(f"omdml_{self._process}_model_left_out", text, value=max(0, len(names) - MOST))
         values = {name: models[name]() for name in names[:MOST]}
         for meaning, text in self._meanings.items():

@@ -17,8 +17,8 @@ from omdml.streams.catalogues.tables.table import ItemChunk, Table, chunks_of
 
 # What to do if an input lacks items, or has ids of no items.
 EVERY_MODALITY = (
-    "a build needs every modality of every item. Put the others after it by `omdml catalogue put`, which fills in what "
-    "they lack"
+    "a build needs every modality of every item. Leave other items out, and add them afterwards with `omdml catalogue "
+    "put`, which fills in what they lack"
 )
 ONLY_ATTRIBUTES = (
     "every item needs a row of attributes, whose cells may be empty, and every row an item. Correct the ids, add rows, "
@@ -82,7 +82,7 @@ class Scan:
         brought = {name: modality.dim for name, modality in self.modalities.items()}
         if brought != dims:
             raise CatalogueError(
-                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring all"
+                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring exactly these"
             )
 
     def take(self, sets: list[ItemSet]) -> None:

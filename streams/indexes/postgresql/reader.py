@@ -126,7 +126,7 @@ class PostgresReader(IndexReader):
             yield self._connection
         except self._psycopg.OperationalError as error:
             self.close()
-            raise IndexAway(f"{self}: {one_line(error)}: is PostgreSQL up, and reached from here?") from error
+            raise IndexAway(f"{self}: {one_line(error)}: is PostgreSQL up, and can it be reached from here?") from error
         except self._psycopg.Error as error:
             self.close()
             grants = f"GRANT SELECT ON {self._name}, {STATE} TO its role"

@@ -364,5 +364,5 @@ class PostgresIndex(VectorIndex):
             ) from error
         closed = error.sqlstate is None and any(words in text for words in CLOSED_DOOR)
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError) and not closed:
-            raise IndexAway(f"{self}: {text}: is PostgreSQL up, and reached from here?") from error
+            raise IndexAway(f"{self}: {text}: is PostgreSQL up, and can it be reached from here?") from error
         raise IndexRefused(f"{self}: {text}") from error

@@ -340,7 +340,9 @@ class KafkaSource:
         stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
         if stuck or (self._flow.has_waited_long() and self._watch.is_reached_anew()):
             numbers = sorted(tp.partition for tp in stuck)
-            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
+            why = "events wait there, and the client brings none" if stuck else "only a new client gets answers"
+            action = "making a new client"
+            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, reason=why, action=action)
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:

@@ -100,11 +100,11 @@ def forgotten(options: KafkaOptions, origin: str, group: str) -> SourceRefused:
     """The error for a group whose offsets the cluster no longer has."""
     return SourceRefused(
         f"Kafka at {options.servers} keeps no offsets of group {group!r} in topic {origin!r}, so nobody can tell which "
-        "of its events were routed: either no router ever ran, or none ran for longer than the cluster's "
-        "offsets.retention.minutes. If none was routed yet: omdml route --begin beginning. If all were: --begin end. "
-        f"If those up to a time: kafka-consumer-groups.sh --bootstrap-server {options.servers} --group {group} "
-        f"--topic {origin} --reset-offsets --to-datetime 2026-01-31T23:59:00.000 --execute, with the time (UTC) when "
-        "the last router ended"
+        "events of this topic were routed: either no router ever ran, or none has run for longer than the cluster's "
+        "offsets.retention.minutes. If no event was routed yet: omdml route --begin beginning. If all were: --begin "
+        f"end. If those up to a time were: kafka-consumer-groups.sh --bootstrap-server {options.servers} "
+        f"--group {group} --topic {origin} --reset-offsets --to-datetime 2026-01-31T23:59:00.000 --execute, "
+        "with the time (UTC) when the last router ended"
     )
 
 

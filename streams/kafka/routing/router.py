@@ -106,8 +106,8 @@ def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
     if size <= targets.max_bytes:
         return Copy("keyless" if key is None else "keyed", targets.topic, key, record.value, record.headers)
     error = FeedbackError(
-        f"event of {len(record.value)} bytes: topic {targets.topic!r} takes messages of {targets.max_bytes}; split it, "
-        "or raise that topic's max.message.bytes, and send it again",
+        f"event of {len(record.value)} bytes: topic {targets.topic!r} takes messages of {targets.max_bytes} at most; "
+        "split it, or raise that topic's max.message.bytes, and send it again",
         reason="oversize",
     )
     return _letter(record, key, error, targets)

@@ -293,7 +293,8 @@ class Guard:
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
-        return f"{WORDS['worse']} {len(by_query)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+        gain = f"margin {mean:+.3f}, give or take {doubt:.3f}"
+        return f"{WORDS['worse']} {len(by_query)} held-out queries as version {self.yardstick.version:,}: {gain}"
 
     def _mean_and_doubt(self, by_query: Array) -> tuple[float, float]:
         """The mean of the votes, and its margin of error at the configured confidence."""

@@ -48,8 +48,8 @@ def check_version(view: View, version: int, min_version: int | None) -> None:
     if view.origin and min_version is not None and version < min_version:
         raise Behind(
             f"model {view.snapshot.model!r}: until the gallery of version {view.snapshot.version} is embedded, version "
-            f"{version} answers this search, and min_version is {min_version}: ask again, for fewer items at once, or "
-            "another node",
+            f"{version} answers this search, and min_version is {min_version}: ask again, ask for fewer items at "
+            "once, or ask another node",
             version,
         )
 

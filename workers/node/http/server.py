@@ -89,7 +89,7 @@ class HttpServer:
             missing, stopping = node.readiness.awaited(), bool(self._server.should_exit)
             status = f"no snapshot yet: {', '.join(missing)}" if missing else f"serving {self.url}"
             if stopping:
-                status = "draining: requests that came are answered"
+                status = "draining: requests that came before are being answered"
             if not node.alive:
                 status = "a background thread makes no progress: restart this node"
             ready = node.alive and not missing and not stopping

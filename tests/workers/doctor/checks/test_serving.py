@@ -109,11 +109,11 @@ def test_a_withheld_snapshot_is_explained_and_an_error_after_an_hour(shop, monke
     epoch = shop.store.claim("shop").epoch
     for version in (70, 80):
         assert isinstance(candidate(shop, version), Snapshot)
-        shop.store.publish(candidate(shop, version), epoch, withheld="not as good on 256 queries held out")
+        shop.store.publish(candidate(shop, version), epoch, withheld="not as good on 64 held-out queries as version 32")
     text = problem(shop, "serving", Level.WARNING)
     assert "model shop: newer versions have been withheld since" in text
     assert "nodes stay at version 60" in text
-    assert "not as good on 256 queries held out" in text
+    assert "not as good on 64 held-out queries as version 32" in text
     assert "newer versions withheld for" in shop.omdml("models", "list")
     now = time.time()
     monkeypatch.setattr(installation.time, "time", lambda: now + serving.LONG_WITHHELD_S + 60)

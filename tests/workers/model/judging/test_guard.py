@@ -207,7 +207,7 @@ def test_a_metric_whose_distances_overflow_is_withheld():
     huge = ProjectionMetric(turned(0.3).weights, {name: np.full((1, size), 1e308) for name, size in DIMS.items()})
     guard = Guard(GuardConfig(), turned(0.3))
     with np.errstate(all="ignore"):
-        assert "margins +nan" in decide(guard, huge, window_of())
+        assert "margin +nan" in decide(guard, huge, window_of())
 
 
 def test_if_the_newest_events_surely_agree_older_ones_are_forgotten():

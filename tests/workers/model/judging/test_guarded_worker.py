@@ -92,10 +92,10 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
     assert world.store.claim("shop").checkpoint.version == learned(world)
     what, version, reason = publications(world)[-1]
     assert (what, version) == ("held", learned(world))
-    assert "queries held out" in reason
+    assert "held-out queries as version" in reason
     decision = judgement(world.store, "shop", lambda: None)
     assert (decision.decision, decision.reason) == ("withheld", reason)
-    assert f"margins {decision.margin:+.3f}, give or take {decision.doubt:.3f}" in reason
+    assert f"margin {decision.margin:+.3f}, give or take {decision.doubt:.3f}" in reason
     assert held_gauge(worker) == 1.0
 
 
@@ -124,7 +124,7 @@ def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(u
     world, worker, before = unseen
     break_in(world, worker)
     (note,) = [line for line in world.store.history("shop") if line["what"] == "taken back"]
-    assert "queries held out" in note["reason"]
+    assert "held-out queries as version" in note["reason"]
     live = world.store.load("shop")[1]
     assert live.metric.weights == before.weights
     assert (live.event_time, live.oldest_event_time) == (None, None)

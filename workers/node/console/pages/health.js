@@ -51,7 +51,7 @@ export async function healthPage(place) {
       told.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
           one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`
-            : one.store_fell_back ? "the store has less than this version: restart this node to follow the store" : one.pinned ? "pinned" : ""]
+            : one.store_fell_back ? "the store has an older version than this, or none. While the store is empty, do not restart this node: see the runbook, OmdmlStoreChanged" : one.pinned ? "pinned" : ""]
         : [one.model, tag("bad", "does not answer"), "", "", "", "", "", "", one.refused?.reason ?? "nothing was published yet"])), "Models"));
   }
 
