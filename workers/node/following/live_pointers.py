@@ -59,7 +59,7 @@ class Refresher:
         self._behind: set[str] = set()
         # Models whose pointer vanished: they were deleted, or the store was emptied.
         self._gone: set[str] = set()
-        # The store's pointer as it was last seen, of each model for which it is behind what answers.
+        # For each model whose pointer in the store is behind what answers: this pointer, as it was last seen.
         self._fallen: dict[str, Pointer] = {}
         # What the store points at and cannot be served, by model; it was logged and counted once.
         self.refused: dict[str, RefusedSnapshot] = {}
@@ -129,7 +129,7 @@ class Refresher:
         if pointer is None and view and self._store.store_id == view.pointer.store_id:
             log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
-            # Whoever is told of it finds the view that answers now.
+            # The view is made before the step is added, because listeners that hear of the step search at once.
             if self._first:
                 self._first.prepare(model)
             self.live.steps.add_deleted(model)
