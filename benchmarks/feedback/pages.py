@@ -26,7 +26,7 @@ from omdml.feedback import Page
 Array = NDArray[Any]
 Pairs = list[tuple[int, int]]
 PAGE, LOOKS, SEEDS = 20, (30, 100, 300), range(2)
-# Pages are of the metric as it was up to so many pages ago: nodes follow, but not at each click.
+# A page shows the metric as it was up to so many pages ago, because nodes do not follow at each click.
 FOLLOWS_EVERY = 10
 # How likely a click is, on an item that is looked at.
 RELEVANT, IRRELEVANT = 0.8, 0.1

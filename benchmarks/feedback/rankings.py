@@ -20,7 +20,7 @@ from omdml.coordinates import MAPPED
 
 Array = NDArray[Any]
 PAGE, SEARCHES, WRONG = 10, (10, 30, 100), (0.05, 0.2)
-# The first searches each see what the last one taught. Later, so many see the same metric.
+# Each of the first AT_ONCE searches sees what the last one taught. Later, TOGETHER searches see the same metric.
 AT_ONCE, TOGETHER = 30, 5
 
 

@@ -28,9 +28,9 @@ from tests.fault.chaos.servers import Servers
 from tests.support.worlds import ITEMS, catalogue
 
 MODELS, PARTITIONS, PORT = 200, 4, 9467
-# Brokers allow such short sessions if they are told to.
+# Brokers allow such short sessions only if they are configured for it.
 SESSION_S = 2.0
-# Events a second beside everything that is no load itself.
+# Events a second that come while other things are repeated.
 RATE = 300
 LEARNED = "events_total"
 

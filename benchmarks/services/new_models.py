@@ -1,5 +1,5 @@
-"""Names nobody has seen before, by the thousand, under a pattern: how fast workers begin them, how soon a worker ends
-when told to, and what lies beyond ``max_models``."""
+"""Thousands of new models under a pattern: how fast workers begin them, how soon a worker ends meanwhile, and how many
+events become dead letters because of ``max_models``."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def measured(folder: Path, url: str, case: Case) -> list[str]:
-    """A row: a worker stopped amid new models, another one that ends them, and one with a limit."""
+    """A row: a worker is stopped while it begins models, another one begins the rest, and a third one has a limit."""
     models = case.models
     build_catalogue(folder / "items", features(), mapped=case.learner == "dca")
     send(FileSink(folder / "feedback"), "user", models)

@@ -68,7 +68,7 @@ def publish(
     Parameters
     ----------
     since
-        The checkpoint that the store had when the log was begun to be read, if no other one may be replaced.
+        The checkpoint that the store had before the log was read; no other one is replaced. None replaces any.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")

@@ -67,7 +67,7 @@ def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_p
     assert unchanged.attributes["a"] == {"price": 9}
 
     again = " ".join(build().output.split())
-    assert "got 2 added items and 3 changes since: items that were put or deleted stay so" in again
+    assert "got 2 added items and 3 changes since: items that were put stay, and deleted ones stay deleted" in again
 
     replaced = build("--replace", "--yes")
     assert replaced.exit_code == 0, replaced.output

@@ -98,7 +98,7 @@ async function show(again = false) {
   }
 }
 
-/** What the keyboard and screen readers begin a page at. */
+/** The element at which the keyboard and screen readers begin a page. */
 const beginning = () => place.querySelector("h1") ?? place;
 
 function refuse(inside, error, again) {

@@ -387,7 +387,7 @@ def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:
 
 
 def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> Hits:
-    """The k closest of these rows, which rise; ties fall to the lowest. MeasureError if one is not finite."""
+    """The k closest of these rows, which rise; ties fall to the lowest. MeasureError if a distance is not finite."""
     if not np.isfinite(distances).all():
         raise MeasureError("its distance from an item is not finite")
     order = np.argsort(distances, kind="stable")[:k]

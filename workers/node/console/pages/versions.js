@@ -55,7 +55,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
     described = models.find((one) => one.model === model) ?? null;
     drawNow(lines.some((line) => line.what === "published" && line.version < described?.version));
-    // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
+    // A line about a publication stays as long as the version is kept. Lines about moves stay longer.
     const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
     // A node makes the start again. A model that began with a parent has no other than what is kept.
     const comparable = [...new Set([...(described?.begins_with ? [] : [0]), ...kept])].sort((a, b) => a - b);
@@ -120,7 +120,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   async function compareAny(asked = true) {
     const before = query.value;
     const { id } = await anyItem(model, items.total);
-    // Whoever typed meanwhile asks for something else.
+    // If somebody has typed meanwhile, this answer is not the one that is asked for.
     if (query.value !== before) return;
     query.value = id;
     await compare(asked);
@@ -163,7 +163,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     if (asked) tell(`${titleOf(before.version)}, and ${titleOf(after.version)}: ${after.items.filter((one, rank) => ranks.get(one.id) !== rank).length} of ${after.items.length} items moved.`);
   }
 
-  // Whoever is about to press "Pin this" presses no "Unpin".
+  // A button does not change under the pointer: somebody about to press "Pin this" must not press "Unpin".
   const looking = new Seldom(() => (now.matches(":active") ? looking.ask() : trying(() => refresh(false))), LOOK_MS);
   told.addEventListener("pointerleave", () => looking.ask());
   told.addEventListener("focusout", () => looking.ask());

@@ -101,7 +101,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   looking.ask(true);
   early.forEach(hear);
   const ignore = onRemark((remark) => { if (remark.model === model) looking.ask(true); });
-  // What was remarked while this page did not listen.
+  // Remarks that came while this page did not listen.
   const unwatch = whileSeen(() => looking.ask(), WITHHELD_MS);
   return () => {
     unwatch();
@@ -153,7 +153,7 @@ function judgement({ decision, at, reason, sentence, margin, doubt, version, ref
   ].filter(Boolean);
 }
 
-/** Lines over time, and the same as a table for who does not see lines. */
+/** Lines over time, and the same figures as a table for people who do not see lines. */
 class Chart {
   constructor(title, about, told, series, nothing = "Nothing was learned since this node started. Send feedback, or mark something under Try.") {
     Object.assign(this, { told, series, names: "", plot: null });
