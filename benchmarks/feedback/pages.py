@@ -78,7 +78,7 @@ def ours(clicked: Array) -> Pairs:
 
 
 def inverse_propensity(clicked: Array) -> Pairs:
-    """Naive, in so many copies of each pair as its clicked item's rank: the inverse chance that it is looked at."""
+    """Naive, with as many copies of a pair as the rank of its clicked item: the inverse chance of a look at it."""
     return [pair for pair in every_other(clicked) for _ in range(min(MOST_COPIES, pair[0] + 1))]
 
 
@@ -112,7 +112,7 @@ def measured(model: Learner, features: Features, case: Case) -> float:
 
 
 def loop(learner: str, of: str, case: Case, people: Callable[..., Array], rule: Callable[[Array], Pairs]) -> Outcome:
-    """Learn from the clicks on pages of what was learned."""
+    """Learn from clicks on pages that are ranked by what was learned so far."""
     features, labels, train = case.items[of], case.labels, case.train
     model, draw = begun(learner, features, case), np.random.default_rng(case.seed)
     gallery = {modality: x[train] for modality, x in features.items()}

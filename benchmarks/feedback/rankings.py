@@ -51,7 +51,7 @@ def compared(query: int, relevant: Array, irrelevant: Array, rule: Rule) -> Arra
 
 
 def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
-    """Scores after so many searches: people mark what is relevant on pages of the current metric."""
+    """Scores after each number of searches: people mark what is relevant on pages of the current metric."""
     features, labels, train = case.items[MAPPED], case.labels, case.train
     model = DCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
     model.start(features)

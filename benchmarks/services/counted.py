@@ -87,7 +87,7 @@ class Stage:
             clicker.join()
 
     def after(self, act: Callable[[], object], metric: str, rise: float = 1) -> None:
-        """Act, and return once a metric has risen by so much."""
+        """Act, and return once a metric has risen by ``rise``."""
         until = self.total(metric) + rise
         act()
         wait_until(lambda: self.total(metric) >= until)

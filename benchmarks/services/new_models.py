@@ -86,7 +86,7 @@ def shared_out() -> Table:
 
 
 def begun_by(workers: int, folder: Path, kafka: KafkaServer, valkey: ValkeyServer) -> list[str]:
-    """What so many workers begin while their group stays as it is."""
+    """The models that this many workers begin, counted while no worker joins or leaves."""
     build_catalogue(folder / "items", features(), mapped=False)
     kafka.create_topic("new", partitions=PARTITIONS)
     log = f'kind = "kafka"\nservers = "{kafka.servers}"\ntopic = "new"'
@@ -152,7 +152,7 @@ def limited(folder: Path, url: str, case: Case) -> list[str]:
 
 
 def send(sink: Sink, prefix: str, count: int) -> None:
-    """One event of each of so many models."""
+    """Send one event of each of ``count`` models."""
     draw = np.random.default_rng(1)
     for number in range(count):
         query, relevant, irrelevant = map(str, draw.integers(0, ITEMS, 3).tolist())

@@ -97,7 +97,7 @@ def nine(case: Case) -> Times:
 
 
 def by_dimensions(case: Case) -> Times:
-    """Times on one vector of so many principal directions, BRIEF triplets."""
+    """Times of BRIEF triplets on one vector, by its number of principal directions."""
     results: Times = {name: {} for name in ("LOMDML", "OASIS-C", "OMDML", "RCA-C", "LMNN-C")}
     joint, rows = np.concatenate(list(case.features.values()), axis=1), case.rows[:BRIEF]
     directions = case.reduced(joint, SIZES[-1])

@@ -207,7 +207,7 @@ class LiveViews:
     def _take_back(self, model: str, view: View) -> None:
         """Answer with the version before this one, whose metric can embed the items that were tried, but not all.
 
-        Whoever refreshes the model next embeds it first, and refuses it.
+        The next refresh of the model embeds all items first, and then refuses this version.
         """
         with self.changing:
             self._taken_back[model] = view.pointer.snapshot

@@ -51,8 +51,8 @@ class Refresher:
         self, store: SnapshotStore, live: LiveViews, metrics: NodeMetrics, first: FirstViews | None = None
     ) -> None:
         self._store, self.live, self._metrics, self._first = store, live, metrics, first
-        # A lock for each model that is being refreshed or forgotten. Whoever holds it may take ``live.changing``, but
-        # not the other way round.
+        # A lock for each model that is being refreshed or forgotten. A thread that holds it may take ``live.changing``,
+        # but not the other way round.
         self._refreshing: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
         # Monotonic time at which a model's view was what the store points at.
         self._confirmed: dict[str, float] = {}
@@ -89,7 +89,7 @@ class Refresher:
             self._fallen.pop(model, None)
 
     def refresh(self, model: str) -> View | None:
-        """Make the model's view what the store points at, if that can be served. Return the view that there is now.
+        """Make the model's view what the store points at, if that can be served. Return the view that answers now.
 
         Raises StoreError if the store is out of reach.
         """
@@ -113,7 +113,7 @@ class Refresher:
                 self.refresh(model)
 
     def _turn(self, model: str) -> threading.RLock:
-        """The lock that whoever refreshes this model holds, so that one refresh runs at a time."""
+        """The lock that a refresh of this model holds, so that only one runs at a time."""
         with self.live.changing:
             return self._refreshing.setdefault(model, threading.RLock())
 
