@@ -89,23 +89,23 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     await first(labelOf(one));
   }
 
-  /** Search by words, vectors or a picture; `looks` shows what was asked, `told` says what it is. */
-  async function describe(query, looks, told) {
+  /** Search by words, vectors or a picture; `looks` shows what was asked, `description` says what it is. */
+  async function describe(query, looks, description) {
     begin(query);
-    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${told}`));
+    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${description}`));
     picker.choose("");
-    await first(told);
+    await first(description);
   }
 
-  /** Search for a query that is new; `told` says what it is. */
-  async function first(told) {
+  /** Search for a query that is new; `description` says what it is. */
+  async function first(description) {
     const { query } = state;
     const answered = await again().catch((error) => {
       // Results of the query before would look like an answer to this one.
       if (state.query === query) wipe();
       throw error;
     });
-    if (answered) tell(`${state.shown.length} results similar to ${told}.`);
+    if (answered) tell(`${state.shown.length} results similar to ${description}.`);
   }
 
   function wipe() {
@@ -328,10 +328,10 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     if (!answers(newest) && !(await trying(again))) return;
     const passed = learned ? performance.now() - waiting.since : Infinity;
     if (passed < TOLD_MS) {
-      const told = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
-      news.textContent = told;
+      const sentence = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
+      news.textContent = sentence;
       news.hidden = false;
-      say(told, false, !inSight(news));
+      say(sentence, false, !inSight(news));
     }
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
