@@ -71,7 +71,8 @@ def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_p
 
     replaced = build("--replace", "--yes")
     assert replaced.exit_code == 0, replaced.output
-    assert "not in the new one, unless the inputs have it: 2 added items and 3 changes" in " ".join(replaced.output.split())
+    output = " ".join(replaced.output.split())
+    assert "not in the new one, unless the inputs have it: 2 added items and 3 changes" in output
     now = open_catalogue(target)
     assert {item for item in (*ids, "b") if item in now} == {"a", "b", "c"}
     assert now.later == (0, 0)
