@@ -1,1 +1,1 @@
-"""Benchmarks. Each is seeded and prints a table; ratios are taken in one run."""
+"""Benchmarks. Each has a fixed seed and prints a table. What a ratio compares was measured in the same run."""

@@ -1,8 +1,8 @@
-"""Quality by the number of comparisons: what the first handful is worth, with how many of them wrong (MATHS 12).
+"""Quality by the number of comparisons and by the share of wrong ones: what are the first few worth? (MATHS 12)
 
-Here is the default learner, with LOMDML in the closed loop; ``rivals`` has more. Each curve is kept as soon as it is
-there (``benchmarks/papers/cache.py``). So the same command goes on after an interruption, and computes again only what
-other code or data would change.
+It measures the default learner, and in the closed loop LOMDML, too; ``rivals`` measures more. Each curve is kept as
+soon as it is computed (``benchmarks/papers/cache.py``). So the same command goes on after an interruption. It computes
+a curve again only if code or data that it depends on have changed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Case(NamedTuple):
 
 @lru_cache(maxsize=len(SEEDS))
 def prepared(name: str, seed: int) -> Case:
-    """The case with a map of all items, as in a catalogue: it is not known which ones people will click on."""
+    """The case with a map of all items, as a catalogue has one: its build does not know what people will click on."""
     features, labels, train, test = split(name, seed)
     made = CoordinateMap.fit(features)
     return Case({"features": features, MAPPED: {MAPPED: made.apply(features)}}, labels, train, test, seed)
@@ -116,7 +116,7 @@ def centred_scores(embedded: Array, case: Case) -> Score:
 
 
 def begun(name: str, features: Features, case: Case, **hyperparameters: Any) -> Learner:
-    """A learner that has seen the catalogue."""
+    """A learner at its start, which was computed from the catalogue."""
     options = DCA.on_mapped if LEARNERS[name] is DCA and MAPPED in features else {}
     dims = {modality: x.shape[1] for modality, x in features.items()}
     model = LEARNERS[name](dims, seed=case.seed, **options, **hyperparameters)

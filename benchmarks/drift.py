@@ -27,7 +27,7 @@ SETS = ("yaleb", "mfeat", "caltech101_20")
 SEEDS = range(3)
 # Comparisons before the change and as many after it, the share of swapped ones, and comparisons in a call.
 EACH, WRONG, STEP = 20_000, 0.05, 100
-# The metric is measured after so many comparisons since the change.
+# Numbers of comparisons since the change after which the metric is measured.
 LOOKS = (0, 1_000, 2_000, 5_000, 10_000, 20_000)
 # After an alarm Hedge remembers SHORT gated events, for SPAN comparisons.
 SHORT, SPAN = 500, 2_000
@@ -80,7 +80,7 @@ def recovered(name: str, seed: int, variant: str) -> tuple[list[float], float]:
     return scores, alarm
 
 
-def alarm_told(alarms: list[float]) -> str:
+def alarm_in_words(alarms: list[float]) -> str:
     """The mean number of comparisons until the alarm, over the runs with an alarm."""
     heard = [alarm for alarm in alarms if not np.isnan(alarm)]
     return f"{np.mean(heard):,.0f}" if heard else "none"
@@ -102,5 +102,5 @@ def main(console: Console) -> None:
                     runs.append(recovered(name, seed, variant))
                     progress.advance(task)
                 scores, alarms = np.mean([run[0] for run in runs], axis=0), [run[1] for run in runs]
-                table.add_row(name, variant, *(f"{score:.3f}" for score in scores), alarm_told(alarms))
+                table.add_row(name, variant, *(f"{score:.3f}" for score in scores), alarm_in_words(alarms))
     console.print(table)

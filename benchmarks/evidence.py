@@ -27,14 +27,14 @@ from benchmarks.record import Printout, read
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = Path(__file__).with_name("claims")
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+"
-# What measures figures, but is no benchmark of this folder.
+# Modules of the tests that measure figures as well.
 COMMANDS = {"attacks": "tests.fault.attacks", "chaos": "tests.fault.chaos"}
-# What takes many minutes more and seldom changes: it is measured only with --all, or if it is named.
+# Benchmarks that take many minutes and whose figures seldom change. They run only with --all, or if they are named.
 LONG = ("moved", "ten_million", "expand", "two_stage", "bad_events", "many_models", "new_models")
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Figures in a document, and where a benchmark prints them.
+    """Figures in a document, and the place in a benchmark's output at which the same figures are printed.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Verdict(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What became of the figures that come from one benchmark, and how long that ran."""
+    """The verdicts on the figures that come from one benchmark, and how long it ran."""
 
     verdicts: list[Verdict]
     # A sentence for each claim that could not be checked.
@@ -198,7 +198,8 @@ def check_twice(name: str, claims: Sequence[Claim], recorded: bool, console: Con
     if again.problems:
         return again
     pairs = zip(first.verdicts, again.verdicts, strict=True)
-    return Checked([one if one.agrees else other for one, other in pairs], [], first.took_s + again.took_s)
+    verdicts = [earlier if earlier.agrees else later for earlier, later in pairs]
+    return Checked(verdicts, [], first.took_s + again.took_s)
 
 
 def add_rows(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:
@@ -213,7 +214,7 @@ def add_rows(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and compare; answers the exit code: 1 if a figure disagrees or could not be checked."""
+    """Measure and compare; returns the exit code: 1 if a figure disagrees or could not be checked."""
     claims = load()
     parser = argparse.ArgumentParser(prog="benchmarks.evidence", description="Hold the documents' figures to account.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(claims)}")

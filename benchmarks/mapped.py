@@ -28,7 +28,7 @@ ITEMS, QUERIES = 100_000, 200
 
 
 def curve(features: dict[str, Array], labels: Array, train: Array, test: Array, seed: int) -> Iterator[float]:
-    """MAP of the numbers themselves, then after so many triplets of training labels."""
+    """MAP of the numbers themselves, then after each number of triplets of training labels."""
     yield mean_average_precision(np.concatenate(list(features.values()), axis=1), labels, test)
     model = LOMDML(dims={name: x.shape[1] for name, x in features.items()}, seed=seed)
     model.start({name: x[train] for name, x in features.items()})

@@ -31,7 +31,7 @@ LOOPS = (Method("LOMDML", "features"), Method("DCA", "features"), Method("DCA", 
 
 
 def run(name: str, seed: int) -> list[Score]:
-    """Scores of LMNN on all descriptors side by side, given so many clean triplets at once."""
+    """Scores of LMNN on all descriptors side by side, after each number of clean triplets, given all at once."""
     case = prepared(name, seed)
     rows, x = clicks.triplets(case, COUNTS[-1], 0.0), case.side_by_side
     start = start_matrices({"x": x[case.train]}, {"x": min(50, x.shape[1])}, "pca", seed)["x"]

@@ -62,7 +62,7 @@ SECTIONS = {
     "sync": "omdml sync",
     "": "Every process",
 }
-# The page names at most so many values of a label.
+# The most values of a label that the page names.
 VALUES = 9
 
 

@@ -7,9 +7,9 @@ import signal
 
 
 def end(number: int, frame: object) -> None:
-    """End as a process ends that leaves the signal alone: whoever waits for it hears of 130 or 143.
+    """End as if the process did not handle the signal: a shell that waits for it sees exit code 130 or 143.
 
-    Linux does not end the first process of a container by a signal, so that one exits.
+    Linux does not let such a signal end the first process of a container, so that process exits with this code.
     """
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -19,7 +19,7 @@ from omdml.workers.commands.options import exit_code, say
 from omdml.workers.commands.store import backup, models, snapshots
 from omdml.workers.commands.vectors import export, sync
 
-# The exit code after Ctrl-C, as shells tell it of processes that SIGINT ended.
+# The exit code after Ctrl-C: the same that shells give a process that SIGINT has ended.
 INTERRUPTED = 130
 
 
@@ -28,13 +28,13 @@ class OutputError(OmdmlError):
 
 
 class Output:
-    """Standard output, whose failures are told in a sentence.
+    """Standard output. If it cannot be written, an OutputError says so in a sentence.
 
     A reader that has gone (``omdml ... | head``) is no failure: that is left to click.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # It is None if standard output is closed. A file that is open for reading only refuses what is written, too.
+        # It is None if standard output is closed. The stand-in is open for reading only, so writing to it fails, too.
         self._stream = stream or open(os.devnull)  # noqa: SIM115 # it is open as long as the process
 
     def write(self, text: str) -> int:
@@ -55,7 +55,7 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as error:
-            # Python would flush it at the end, and end with 120 as that fails.
+            # Otherwise Python would flush it at the end, fail, and exit with code 120.
             sys.stdout = None
             why = error.strerror or "it is closed"
             raise OutputError(
@@ -110,7 +110,7 @@ class Omdml(click.Group):
 def end(error: OmdmlError, code: int) -> NoReturn:
     """End the process with a sentence, and the notes of the error below it.
 
-    A supervisor hears the code even if nobody can be told the sentence.
+    The exit code is right even if the sentence cannot be printed.
     """
     with suppress(OSError):
         say(f"omdml: {error}", err=True)
@@ -126,7 +126,8 @@ def main() -> None:
 
     Try it with omdml demo. omdml doctor says what is wrong with an installation."""
     if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        # Without a buffer. Python would flush what a full disk left in it as the process ends, and end with 120.
+        # Standard error gets no buffer. If the disk is full, Python would fail to flush it at the end, and exit with
+        # code 120.
         raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
         sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, write_through=True)
 

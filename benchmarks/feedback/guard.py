@@ -41,12 +41,12 @@ WRONG, INVERTED = 0.05, 0.30
 BEFORE, BURST, AFTER = 20_000, 30_000, 10_000
 # Events between two turns of the worker, and between two looks at what is live.
 STEP, LOOK = 50, 500
-# Some of so many events are hostile.
+# Number of events of a disturbance; a part of them is hostile.
 DISTURBED = 20_000
 
 
 class Data(NamedTuple):
-    """Items, their labels, rows of those that are clicked on, and of those that ask for the measurement."""
+    """Items, their labels, the rows of items that people click on, and the rows of the test queries."""
 
     features: dict[str, Array]
     labels: Array
@@ -125,8 +125,12 @@ class Shop:
 
 
 class Outcome(NamedTuple):
-    """Of a disturbance: live mAP at its end (mean of four looks) without and with it, the lowest, that after sound
-    clicks, and for how many events at a stretch a metric was withheld that was as good as the live one."""
+    """The effect of a disturbance.
+
+    ``clean`` and ``ended`` are the live mAP at its end (mean of four looks) without the disturbance and with it.
+    ``lowest`` is the lowest live mAP, and ``after`` that after sound clicks. ``refused`` is the longest run of events
+    during which a metric was withheld that was as good as the live one.
+    """
 
     clean: float
     ended: float

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from omdml.builders import from_labels
 
 Array = NDArray[np.int64]
-# One event of so many is held out. Whoever aims sends to every such position first: events used to be held out by their
-# order, and now that a keyed hash decides, aimed clicks must do no more harm than the same number at random.
+# One event in EVERY is held out. Aimed clicks are sent to every such position first: events used to be held out by
+# their order. Now a keyed hash decides, so aimed clicks must do no more harm than the same number of random ones.
 EVERY = 50
 
 

@@ -26,7 +26,7 @@ from omdml.feedback import Page
 Array = NDArray[Any]
 Pairs = list[tuple[int, int]]
 PAGE, LOOKS, SEEDS = 20, (30, 100, 300), range(2)
-# Pages are of the metric as it was up to so many pages ago: nodes follow, but not at each click.
+# A page shows the metric as it was up to so many pages ago, because nodes do not follow at each click.
 FOLLOWS_EVERY = 10
 # How likely a click is, on an item that is looked at.
 RELEVANT, IRRELEVANT = 0.8, 0.1
@@ -78,7 +78,7 @@ def ours(clicked: Array) -> Pairs:
 
 
 def inverse_propensity(clicked: Array) -> Pairs:
-    """Naive, in so many copies of each pair as its clicked item's rank: the inverse chance that it is looked at."""
+    """Naive, with as many copies of a pair as the rank of its clicked item: the inverse chance of a look at it."""
     return [pair for pair in every_other(clicked) for _ in range(min(MOST_COPIES, pair[0] + 1))]
 
 
@@ -112,7 +112,7 @@ def measured(model: Learner, features: Features, case: Case) -> float:
 
 
 def loop(learner: str, of: str, case: Case, people: Callable[..., Array], rule: Callable[[Array], Pairs]) -> Outcome:
-    """Learn from the clicks on pages of what was learned."""
+    """Learn from clicks on pages that are ranked by what was learned so far."""
     features, labels, train = case.items[of], case.labels, case.train
     model, draw = begun(learner, features, case), np.random.default_rng(case.seed)
     gallery = {modality: x[train] for modality, x in features.items()}

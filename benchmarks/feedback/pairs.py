@@ -32,7 +32,7 @@ def pairs(case: Case, count: int, wrong: float, share: float) -> tuple[Array, Ar
 
 
 def curve(case: Case, wrong: float, share: float | None) -> Array:
-    """Scores after so many events of a stream."""
+    """Scores after each number of events of a stream."""
     features = case.items[MAPPED]
     model, learned, result = begun("DCA", features, case), 0, []
     if share is None:

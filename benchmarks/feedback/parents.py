@@ -1,7 +1,7 @@
-"""A parent model beside what people's first clicks teach: several who mean different things by similar (MATHS 15).
+"""What a parent model is worth to a model of one person's first clicks (MATHS 15).
 
-All of them click on the same items. A parent has learned what all of them clicked, or what one of them did. A model of
-one person's clicks then learns from nothing, or begins with what the parent serves.
+Several people click on the same items and mean different things by similar. A parent has learned the clicks of all of
+them, or of one. The model of one person then begins from nothing, or with what the parent serves.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from omdml.learners.shared.base import Array
 SETS = ("yaleb", "mfeat", "caltech101_20")
 # The constants were chosen on seeds 0 to 2.
 SEEDS = range(3, 8)
-# A parent learns so many triplets of each person.
+# Number of triplets of each person that a parent learns.
 LEARNED = 5_000
-# MAP is measured after so many triplets of one person, who comes later.
+# Numbers of triplets of one later person after which mAP is measured.
 LOOKS = (0, 10, 50, 200)
 # The shares of a person's triplets whose answers are swapped.
 WRONG = (0.0, 0.2)
-# A model with a parent may miss the mAP of the better one of the two by so much.
+# A model with a parent may be below the better one of parent and own metric by this mAP.
 ALLOWED = 0.01
 
 
@@ -44,7 +44,7 @@ class Curves(NamedTuple):
 
 
 def people(name: str, labels: Array) -> dict[str, Array]:
-    """What is alike to each of them: of faces the person or the light; else a class, or classes thrown together."""
+    """The labels by which each person calls items alike: who is on a face or its light, otherwise classes or groups."""
     if name == "yaleb":
         return {"person": labels, "light": later_labels(name, labels)}
     classes = int(labels.max()) + 1

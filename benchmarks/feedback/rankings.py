@@ -20,7 +20,7 @@ from omdml.coordinates import MAPPED
 
 Array = NDArray[Any]
 PAGE, SEARCHES, WRONG = 10, (10, 30, 100), (0.05, 0.2)
-# The first searches each see what the last one taught. Later, so many see the same metric.
+# Each of the first AT_ONCE searches sees what the last one taught. Later, TOGETHER searches see the same metric.
 AT_ONCE, TOGETHER = 30, 5
 
 
@@ -51,7 +51,7 @@ def compared(query: int, relevant: Array, irrelevant: Array, rule: Rule) -> Arra
 
 
 def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
-    """Scores after so many searches: people mark what is relevant on pages of the current metric."""
+    """Scores after each number of searches: people mark what is relevant on pages of the current metric."""
     features, labels, train = case.items[MAPPED], case.labels, case.train
     model = DCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
     model.start(features)

@@ -23,7 +23,7 @@ from tests.naive import oasis as naive_oasis
 
 Array = NDArray[Any]
 ITEMS, SMALL, LARGE = 2_000, 64, 512
-# A loop is run for about so long.
+# Seconds for which a loop is run, about.
 LOOP_S = 1.0
 TASKS = ["one", "two"]
 Loop = Callable[[Any, Array], object]

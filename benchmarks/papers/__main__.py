@@ -32,7 +32,7 @@ FAILED, LEFT_OUT = 1, 3
 
 
 def main(arguments: list[str]) -> int:
-    """Run these tables; answers the exit code, the highest if several hold."""
+    """Run these tables; returns the exit code, the highest if several hold."""
     tables = {name: importlib.import_module(module_of(name)) for name in TABLES}
     chosen = [tables[name] for name in parsed(arguments, tables)]
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -71,7 +71,7 @@ def parsed(arguments: list[str], tables: Mapping[str, ModuleType]) -> list[str]:
 
 
 def attempted(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> int:
-    """The exit code of one table; what stands in its way is said in a sentence."""
+    """Run one table; returns its exit code. If it cannot be run, a sentence says why."""
     absent = [f"{name}.npz" for name in table.DATA if not (data_folder() / f"{name}.npz").is_file()]
     if absent:
         return left_out(console, table, f"no {', '.join(absent)} in {data_folder()}; OMDML_DATA names another folder")
@@ -106,7 +106,7 @@ def finished_units(console: Console, table: ModuleType, pool: Executor, advance:
 
 
 def put_on_page(console: Console, table: ModuleType, units: list[Kept]) -> bool:
-    """Print a table, draw its plots, put it into the page; answers whether all its claims hold."""
+    """Print a table, draw its plots, put it into the page; returns whether all its claims hold."""
     blocks = table.section([unit.result for unit in units])
     for block in blocks:
         show(console, block)

@@ -116,7 +116,7 @@ def plain(source: Path) -> ast.Module:
 def used(module: str, name: str, seen: set[tuple[str, str]] | None = None) -> Iterator[str]:
     """Code of a module's top-level ``name`` and, once each, of all that it names in turn in our own packages.
 
-    So what a table tells about its results can change without computing them again.
+    So the text that a table writes about its results can change without computing them again.
     """
     seen = set() if seen is None else seen
     if (module, name) in seen:

@@ -1,4 +1,4 @@
-"""Labels that change meaning at half time: learning online beside retraining every so many events, and none."""
+"""Labels that change meaning at half time: learning online beside retraining each night, and beside no learning."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
 # Numbers of events: before the meaning changes, in all, and in one night's log.
 CHANGE, TOTAL, NIGHT = 50_000, 100_000, 20_000
 LOOKS = sorted({*range(0, TOTAL + 1, 5_000), CHANGE + 1_000, CHANGE + 2_500})
-# A batch model passes over its log so often.
+# How often a batch model passes over its log.
 PASSES = 3
 ONLINE, FADELESS, PAPER = "LOMDML", "LOMDML, memory 0", "LOMDML, beta 0.99, memory 0"
 WHOLE, LATEST, NONE = "batch, whole log", "batch, last night's log", "none"
 STREAMS: dict[str, dict[str, Any]] = {ONLINE: {}, FADELESS: {"memory": 0}, PAPER: {"beta": 0.99, "memory": 0}}
-# A batch model is trained on the last so many events.
+# The number of newest events that a batch model is trained on.
 LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}
 SHOWN = (45_000, 50_000, 51_000, 55_000, 60_000, 80_000, 100_000)
 ABOUT = f"""

@@ -1,4 +1,4 @@
-"""What a table tells: text, grids, plots, claims that the run must bear out; as Markdown and on a console."""
+"""The section of a table on the page: text, grids, plots, and claims that the run must bear out; also on a console."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def section(table: ModuleType, minutes: float, blocks: Sequence[Block]) -> str:
 
 
 def verdict(blocks: Sequence[Block]) -> str:
-    """Whether what claims take from the paper came out."""
+    """Whether the claims that are about the paper's result agree with it."""
     asked = [block for block in blocks if isinstance(block, Claim) and block.agrees is not None]
     met = sum(block.agrees and block.holds for block in asked)
     if not asked:
@@ -227,7 +227,7 @@ def verdict(blocks: Sequence[Block]) -> str:
 def publish(sections: Mapping[str, str], order: Sequence[str]) -> None:
     """Put these sections, by name, into the page; others stay, last those that only another checkout's order has."""
     with PAGE.open("a+") as file:
-        # Of two runs at once each keeps what the other one has written.
+        # With the lock, two runs at the same time keep each other's sections.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         before = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL))

@@ -31,7 +31,8 @@ MODEL = "digits"
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0
-# Between two searches of a console (FOLLOW_MS in workers/node/console/pages/try.js), and how late one may be (live.js).
+# Seconds between two searches of a console (FOLLOW_MS in workers/node/console/pages/try.js), then how late one may be
+# (live.js).
 SEARCH_EVERY_S = 1.0
 LATE_S = SEARCH_EVERY_S / 4
 MARKS = 60
@@ -109,7 +110,7 @@ def searches(url: str) -> list[float]:
 
 @contextmanager
 def consoles(url: str, count: int) -> Iterator[None]:
-    """Open so many streams of events. Each asks for a page of results as a console does, once a second at most."""
+    """Open ``count`` streams of events. Each asks for a page of results as a console does, at most once a second."""
     context = get_context("spawn")
     stop, ready = context.Event(), context.Event()
     process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)

@@ -20,9 +20,9 @@ from benchmarks.services import processes
 from omdml.streams.catalogues.building.build import build_catalogue
 
 ITEMS, DIMS, RANK = 100_000, {"colour": 64, "shape": 64}, 50
-# A second.
+# Changes a second, and searches a second.
 CHANGES, SEARCHES = 1_000, 25
-# Of one request.
+# Changes of one request.
 TOGETHER = 50
 SECONDS = 30.0
 WARM_UP_S = 5.0
@@ -65,7 +65,7 @@ def search(seconds: float) -> list[float]:
     times = []
     for number in paced(SEARCHES, seconds):
         began = time.perf_counter()
-        # These are never deleted.
+        # Items with such numbers are never deleted.
         answered(connection, ("GET", f"/search?id={number * 20 % ITEMS}&k=10", None))
         times.append(time.perf_counter() - began)
     connection.close()

@@ -106,7 +106,7 @@ def main(console: Console) -> None:
 def measure(
     generator: Program, folder: Path, items: int
 ) -> Iterator[tuple[tuple[str, str], tuple[Measured, Measured]]]:
-    """Of searches and of feedback, by connections: themselves, and the emptiest answer just before."""
+    """Measure searches and feedback with each number of connections, and just before each an answer without content."""
     for connections in CONNECTIONS:
         for what, script in {"GET /search": SEARCH, "POST /feedback": FEEDBACK}.items():
             empty = run(generator, folder, NOTHING, connections)

@@ -30,7 +30,7 @@ MOVED = 1e-2
 PROBED = (1 / 80, 1 / 40, 1 / 20, 1 / 10)
 # Intrinsic dimensions and clusters of the items that are drawn.
 INTRINSIC, CLUSTERS = 24, 2_000
-# Rows that went, and rows that a filter leaves.
+# Shares of the rows that were deleted, and that a filter leaves.
 GONE, MATCHING = 0.01, 0.1
 
 
@@ -43,7 +43,7 @@ def main(console: Console) -> None:
 
 
 def items(count: int, width: int) -> NDArray[np.float32]:
-    """Clusters in a space of few dimensions whose spread falls, and a little of everything else."""
+    """Items in clusters. They spread along few directions, less along each, and a little along all others."""
     draw = np.random.default_rng(0)
     axes = draw.normal(size=(INTRINSIC, width)) * np.linspace(1, 0.2, INTRINSIC)[:, None]
     centres = draw.normal(size=(CLUSTERS, INTRINSIC)).astype(np.float32)
@@ -114,7 +114,7 @@ def asked(point: Array, among: NDArray[np.bool_] | None = None) -> Query:
 
 
 def same(hits: Hits, rows: Array, matrix: Array, point: Array) -> None:
-    """Raise RuntimeError if faiss found other distances. It may order rows that are all but equally far otherwise."""
+    """Raise RuntimeError if faiss found other distances. It may order rows differently whose distances nearly agree."""
     other = np.sort(((matrix[rows].astype(np.float64) - point) ** 2).sum(axis=1))
     if not np.allclose(hits.distances, other, rtol=1e-4):
         raise RuntimeError(f"the gallery answers {hits}, faiss {rows}")

@@ -115,7 +115,8 @@ def scores(name: str, seed: int) -> dict[str, dict[str, float]]:
         if method == "LOMDML":
             results[method]["left out"] = left_out(model.metric, case, lacking)
         else:
-            # Of the map's sum only what the modalities add that are there; unit length scales the rest.
+            # The map is a sum over modalities. Only the terms of the present ones are added up here; that the metric
+            # compares at unit length makes up for the size of the others.
             centre = {name: np.broadcast_to(x.mean(axis=0), x.shape) for name, x in features.items()}
             zero = made.apply(centre)
             parts = {name: made.apply({**centre, name: x}) - zero for name, x in features.items()}

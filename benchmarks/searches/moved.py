@@ -1,8 +1,8 @@
 """Candidates of a gallery that an older version embedded, ranked again under a metric that moved on.
 
-Of each pair of versions: whether a node would trust the candidates, and the recall@10 of its answers beside a search of
-the whole gallery. Then a real node, to which a new version is published: how soon it answers, and how long searches
-take until the gallery is embedded; with candidates, and without, as nodes answered before there were any.
+For each pair of versions it measures whether a node would trust the candidates, and the recall@10 of its answers beside
+a search of the whole gallery. Then new versions are published to a real node: how soon does it answer with them, and
+how long do searches take until the gallery is embedded? This is measured with candidates and without.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Array = NDArray[Any]
 Features = Mapping[str, Array]
 Answers = list[set[int]]
 COUNT, WIDTH, K = int(os.environ.get("OMDML_MOVED_ITEMS", "1000000")), 128, 10
-# Items of which recall is measured, by what they are or what learns on them; never more than COUNT.
+# Numbers of items of which recall is measured, by learner or kind of item; never more than COUNT.
 RECALLED = {"dca": 300_000, "lomdml": 100_000, "pictures": 60_000}
 # Items that are drawn: kinds in each of two senses, and the directions in which these show.
 KINDS, SHOWN = 300, 12
@@ -80,7 +80,7 @@ def main(console: Console) -> None:
 
 
 class Pair(NamedTuple):
-    """Of two versions: whether candidates were trusted, the recall by what a filter leaves, and the trial's seconds."""
+    """The result of two versions: whether candidates were trusted, recalls by LEFT, and how long the trial took."""
 
     trusted: bool
     recalls: list[float]
@@ -138,7 +138,7 @@ def pictures(count: int) -> tuple[Features, Array]:
 
 
 def begun(name: str, features: Features) -> Learner:
-    """A learner that has seen the items."""
+    """A learner at its start, which was computed from the items."""
     dims = {modality: x.shape[1] for modality, x in features.items()}
     if name == "lomdml":
         learner: Learner = LOMDML(dims, rank=WIDTH, seed=0)

@@ -47,9 +47,9 @@ from omdml.workers.node.galleries.two_stage import DEPTH, turn_of
 
 HELD, FURTHER = 1_000, (0, 100, 300, 1_000, 3_000, 9_000)
 CANDIDATES, K = (50, 100, 200, 500), 10
-# The column of what a node answers.
+# Key of the recall of a node's own answers, among recalls by number of candidates.
 NODE = 0
-# Of the nodes.
+# Number of items of the nodes, and of their coordinates.
 ITEMS, WIDTH = int(os.environ.get("OMDML_TWO_STAGE_ITEMS", "300000")), 128
 SEARCHES = int(os.environ.get("OMDML_TWO_STAGE_SEARCHES", "200"))
 LEARNED, LATER = 300, (0, 300, 3_000)

@@ -21,7 +21,7 @@ from omdml.streams.kafka.sink import KafkaSink
 
 EVENTS, DISTINCT = 200_000, 50_000
 LIMIT_S = 300
-# What spoils a good event, by the kind of its letter.
+# For each kind of dead letter, a function that spoils a good event so that it becomes one.
 KINDS: dict[str, Callable[[str], str]] = {
     "learned": lambda event: event,
     "not JSON": lambda event: event[:-1],

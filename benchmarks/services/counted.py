@@ -28,9 +28,9 @@ from tests.fault.chaos.servers import Servers
 from tests.support.worlds import ITEMS, catalogue
 
 MODELS, PARTITIONS, PORT = 200, 4, 9467
-# Brokers allow such short sessions if they are told to.
+# Brokers allow such short sessions only if they are configured for it.
 SESSION_S = 2.0
-# Events a second beside everything that is no load itself.
+# Events a second that come while other things are repeated.
 RATE = 300
 LEARNED = "events_total"
 
@@ -87,7 +87,7 @@ class Stage:
             clicker.join()
 
     def after(self, act: Callable[[], object], metric: str, rise: float = 1) -> None:
-        """Act, and return once a metric has risen by so much."""
+        """Act, and return once a metric has risen by ``rise``."""
         until = self.total(metric) + rise
         act()
         wait_until(lambda: self.total(metric) >= until)

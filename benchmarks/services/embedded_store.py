@@ -24,7 +24,7 @@ from omdml.streams.stores.opening import open_store
 # Rank and dimensions of a model.
 LARGE, SMALL = (50, 3209), (16, 112)
 ROUNDS, MODELS = 100, int(os.environ.get("OMDML_STORED_MODELS", "5000"))
-# A worker writes so many models together.
+# Number of models that a worker writes together.
 PORTION = 50
 PAUSE_S = 0.02
 

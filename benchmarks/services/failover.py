@@ -25,9 +25,9 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 
 MODEL, RATE, LABELS, ITEMS = "shop", 200, 10, 500
-# Each case is measured so often.
+# How often each case is measured.
 TURNS = 3
-# Seconds: the default, and one that brokers allow if they are told to.
+# Seconds of a session: the default, and a short one that brokers allow only if they are configured for it.
 SESSION_S, SHORT_S = 6.0, 1.5
 
 
@@ -92,7 +92,7 @@ def gap(fleet: Fleet, end: Callable[[], None]) -> float:
     fleet.moves()
     begin = time.monotonic()
     end()
-    # What is on its way to the store arrives meanwhile.
+    # A version that was on its way to the store arrives in this time, and does not count.
     time.sleep(0.05)
     fleet.moves()
     return time.monotonic() - begin

@@ -35,7 +35,7 @@ def main(console: Console) -> None:
 def held(stage: Stage, act: Callable[[Stage, int], None], quarter: int) -> list[list[str]]:
     """What the worker holds at the beginning, and after each quarter."""
     try:
-        # What the start and the first times make, and keep, is no growth.
+        # The start and the first repetitions make things that stay. That does not count as growth.
         stage.held()
         act(stage, max(1, quarter // 5))
         points = [stage.held()]

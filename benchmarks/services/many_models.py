@@ -30,7 +30,7 @@ from omdml.streams.stores.opening import open_store
 MODELS, PARTITIONS, WORKERS = 5_000, 12, 2
 DIMS, RANK = {"color": 64, "shape": 32, "text": 16}, 16
 ITEMS, LABELS = 2_000, 20
-# Of each worker, for its half of the models. These would take twice as much.
+# memory_mb of each worker. Its half of the models would take twice as much.
 MEMORY_MB = 100
 EVENTS = 10_000
 # Seconds between two rows, and until the last one at most.
@@ -106,7 +106,7 @@ class Fleet:
         return processes.running(self.folder, "worker", "--config", str(path), name=str(number))
 
     def click(self, count: int) -> None:
-        """Send so many events, each of a model by chance, some models a hundred times as often as others."""
+        """Send ``count`` events of random models. Some models get a hundred times as many events as others."""
         for number in self.chance.choices(range(MODELS), self.popularity, k=count):
             model = f"user-{number}"
             query, relevant, irrelevant = self.chance.choice(self.rows)

@@ -1,5 +1,5 @@
-"""Names nobody has seen before, by the thousand, under a pattern: how fast workers begin them, how soon a worker ends
-when told to, and what lies beyond ``max_models``."""
+"""Thousands of new models under a pattern: how fast workers begin them, how soon a worker ends meanwhile, and how many
+events become dead letters because of ``max_models``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def shared_out() -> Table:
 
 
 def begun_by(workers: int, folder: Path, kafka: KafkaServer, valkey: ValkeyServer) -> list[str]:
-    """What so many workers begin while their group stays as it is."""
+    """The models that this many workers begin, counted while no worker joins or leaves."""
     build_catalogue(folder / "items", features(), mapped=False)
     kafka.create_topic("new", partitions=PARTITIONS)
     log = f'kind = "kafka"\nservers = "{kafka.servers}"\ntopic = "new"'
@@ -118,7 +118,7 @@ def end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def measured(folder: Path, url: str, case: Case) -> list[str]:
-    """A row: a worker stopped amid new models, another one that ends them, and one with a limit."""
+    """A row: a worker is stopped while it begins models, another one begins the rest, and a third one has a limit."""
     models = case.models
     build_catalogue(folder / "items", features(), mapped=case.learner == "dca")
     send(FileSink(folder / "feedback"), "user", models)
@@ -152,7 +152,7 @@ def limited(folder: Path, url: str, case: Case) -> list[str]:
 
 
 def send(sink: Sink, prefix: str, count: int) -> None:
-    """One event of each of so many models."""
+    """Send one event of each of ``count`` models."""
     draw = np.random.default_rng(1)
     for number in range(count):
         query, relevant, irrelevant = map(str, draw.integers(0, ITEMS, 3).tolist())

@@ -104,7 +104,7 @@ def _states(start: DCA, features: dict[str, Any], labels: Any) -> list[bytes]:
 
 
 def _merge_ms(start: DCA, states: list[bytes], parts: int) -> tuple[float, float]:
-    """Milliseconds to read and check the state of one part, and to add up so many and make the metric."""
+    """Milliseconds to read and check the state of one part, and to add up ``parts`` of them and make the metric."""
     reads, adds = [], []
     for _ in range(ROUNDS):
         began = time.process_time()

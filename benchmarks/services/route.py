@@ -47,7 +47,7 @@ class Routed(Installation):
         """Do nothing, because the events are in the topic already."""
 
     def route(self, routers: int) -> float:
-        """How many events per second so many routers copy from a backlog without keys."""
+        """The events per second that this number of routers copies from a backlog without keys."""
         origin = f"clicks-{routers}"
         self.kafka.create_topic(origin, PARTITIONS)
         producer = KafkaProducer(bootstrap_servers=self.servers, linger_ms=5, batch_size=256 << 10)

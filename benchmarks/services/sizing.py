@@ -102,7 +102,7 @@ def whole_processes() -> Table:
 
 
 def measured(folder: Path, models: int, rate: int) -> list[str]:
-    """A row: what a worker and a node need while so many events come in per second."""
+    """A row: what a worker and a node need while ``rate`` events come in per second."""
     draw = np.random.default_rng(0)
     build_catalogue(folder / "items", {name: draw.normal(0, 1, (ITEMS, size)) for name, size in DIMS.items()})
     node_port, worker_port = free_port(), free_port()

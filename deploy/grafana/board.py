@@ -1,7 +1,7 @@
 """Writes the boards: ``python -m deploy.grafana.board`` (with the extra ``dev``).
 
-omdml.json is for whoever is on call: rows go from "is it well?" to causes, in the order in which they ask.
-omdml-model.json is for whoever owns a model: it has those panels that are about models, for one of them.
+omdml.json is for people on call: its rows lead from "Is it well?" to causes, in the order in which people ask.
+omdml-model.json is for people who own a model: it has the panels that are about models, for one of them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def graph(shown: Shown) -> timeseries.Panel | heatmap.Panel:
 
 
 def choice(name: str, query: str) -> dashboard.QueryVariable:
-    """What somebody who looks at a board may choose, by a query for the values that there are."""
+    """A choice on a board, whose values come from a query."""
     return dashboard.QueryVariable(name).datasource(SOURCE).query(query)
 
 

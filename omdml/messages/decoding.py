@@ -1,6 +1,6 @@
-"""What is wrong with data that somebody sent, in words: where, what was got, what was expected, what to do.
+"""Sentences about data that cannot be decoded: where the fault is, what was expected, what came, and what to do.
 
-msgspec decodes such data, and says what does not fit in a form of its own: ``Expected `int`, got `str` - at `$.k```.
+They are made from the messages of msgspec, such as ``Expected `int`, got `str` - at `$.k```.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOUNDS = {">=": "at least ", "<=": "at most ", "": ""}
 MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 INVALID = re.compile(r"Invalid (?:enum )?value '?(.*?)'?", re.DOTALL)
-# Begins a path if a name does not fit, and not the value under it.
+# The beginning of a path if a name does not fit. Without it, the value under the name does not fit.
 KEY = "key` in `"
 # How many of the bytes that cannot be decoded an error shows.
 SHOWN_BYTES = 20

@@ -1,4 +1,5 @@
-"""Rows in cells around centres, of which a search looks at the nearest few: faiss' inverted file, a byte a coordinate.
+"""Rows in cells around centres; a search looks into the nearest cells only. It is faiss' inverted file, with codes of
+one byte per coordinate.
 
 It finds most of the nearest rows, not provably all. faiss is an optional extra: ``pip install 'omdml[approximate]'``.
 """

@@ -24,7 +24,7 @@ PATTERNS = 16
 class Regression(NamedTuple):
     """A regression from the present modalities, side by side and minus their means, to each missing one."""
 
-    # The modalities that are there.
+    # The present modalities of the sample's rows.
     sample: Array  # (m, D)
     # Coefficients of each missing modality.
     solved: Mapping[str, Array]  # (m, d)

@@ -1,1 +1,1 @@
-"""What operators ask a node for beside searches: health and dead letters, answered by a process of its own."""
+"""A process beside a node that answers operators: the health of the installation, and its dead letters."""

@@ -32,7 +32,7 @@ from omdml.workers.wiring.stores import open_stores
 
 # Characters of an event that a list of letters shows, and that an explanation shows.
 SHOWN, WHOLE = 400, 64_000
-# An answer names at most so many different reasons for which letters were left.
+# At most this many different reasons for which letters were left are in an answer.
 REASONS = 20
 
 

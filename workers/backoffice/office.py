@@ -63,7 +63,7 @@ class BackOffice:
         self._pipe: Connection | None = None
 
     def __call__(self, job: str, **arguments: Any) -> bytes:
-        """Do a job of :data:`omdml.workers.backoffice.jobs.JOBS`; answers JSON.
+        """Do a job of :data:`omdml.workers.backoffice.jobs.JOBS`; returns its answer as JSON.
 
         Raises JobError: ``busy`` if the job before takes too long, ``timeout``, or what the job was refused for.
         """

@@ -154,15 +154,15 @@ def build(
     say(f"{masked(target)}: {summary}")
     if not add:
         _warn_of_one_number(built.dims, built.attributes.values())
-    if not (add or replace) and (kept := _later(*built.later)):
+    if not (add or replace) and (later := _later(*built.later)):
         say(
-            f"It was built from the same vectors before, and got {kept} since: these changes stay. "
-            "To have only what the inputs have, add --replace."
+            f"It was built from the same vectors before, and got {later} since: items that were put stay, and deleted "
+            "ones stay deleted. To have only what the inputs have, add --replace."
         )
     if before and (before.generation != built.generation or not is_redis_url(target)):
         _say_what_to_do_next(target, before)
         if lost:
-            say(f"What changed after the earlier build is not in it, unless the inputs have it: {lost}.")
+            say(f"What came after the previous build is not in the new one, unless the inputs have it: {lost}.")
 
 
 def _refuse_input_as_target(target: str, inputs: Sequence[str]) -> None:
@@ -257,7 +257,7 @@ def _say_kinds(kinds: Mapping[str, CellKind]) -> None:
 
 
 def _warn_of_one_number(dims: Mapping[str, int], attributes: Iterable[Mapping[str, Any]]) -> None:
-    """Say that one number is all that items are compared by, although their table has texts.
+    """Warn if items are compared by a single number although their table has texts.
 
     A column such as size_1 becomes a modality by its name, and perhaps nobody wanted that.
     """

@@ -122,7 +122,7 @@ def joined(
     actions: tuple[str, ...],
     open_pages: int | None,
 ) -> tuple[JoinedPages, Fields]:
-    """The pages of a click log, and where its records have their parts.
+    """The pages of a click log, and the fields in which its records hold the parts of a page.
 
     A page that names no model belongs to the configured model, if there is only one.
     """

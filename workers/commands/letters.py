@@ -66,7 +66,7 @@ def list_letters(
 
 
 def none_of_these(book: Book, reason: str | None, model: str | None, still_open: bool) -> str:
-    """What is said of an empty list: whether there are letters at all."""
+    """The line below an empty list. It says whether there are letters at all."""
     if not book.letters:
         return "no dead letters"
     kind = "".join(

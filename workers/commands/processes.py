@@ -46,7 +46,8 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
     learner = build_worker(configuration, registry, accept_gap)
     process.forget_start()
-    # Whoever reads that it has started, or asks its probes, may end it: then it must end well.
+    # This comes before the probes answer, and before the log says that the worker has started: from then on somebody
+    # may end it, and it must end in an orderly way.
     process.on_signals(learner.stop)
     facts.ask, models.ask = learner.condition, learner.single_models
     log = structlog.get_logger(__name__)

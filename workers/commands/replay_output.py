@@ -71,7 +71,7 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     extents = log_extents(configuration.log)
     if options.left_out != NOTHING and not options.accept_gap:
         check_log(store, name, extents)
-    # Of two commands that leave out different users at once, the second one would bring back those of the first.
+    # If two commands leave out different users at the same time, the second one must not bring back those of the first.
     since = readable(store, name) if options.left_out != NOTHING else None
     log = read_log(configuration.log, placement, options.accept_gap)
     log, events = shown(console, extents, log), 0
@@ -108,8 +108,8 @@ def readable(store: Store, name: str) -> Checkpoint | None:
 def newest_of(store: Store, name: str, version: int | None) -> float | None:
     """The time of the newest event that a version has learned; None if the store does not keep the version."""
     with suppress(CorruptError):
-        if version is not None and (kept := store.load(name, version)):
-            return kept[1].event_time
+        if version is not None and (loaded := store.load(name, version)):
+            return loaded[1].event_time
     return None
 
 
@@ -120,7 +120,10 @@ def published(
     options: ReplayOptions,
     since: Checkpoint | None = None,
 ) -> str:
-    """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
+    """Publish what was learned if it is what the options ask for; returns a sentence for the operator.
+
+    Raises StoreError if it is not.
+    """
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
         then = newest_of(store, model.name, options.left_out.version)
@@ -138,12 +141,12 @@ def published(
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
     left_out = f"{amount(model.passed_over, 'event')}, which the log still holds"
-    told = f"{summary}. Left out: {left_out}; sha256 of what was learned: {digest}"
-    return ". ".join(filter(None, (told, copies_told(configuration, model.name, store))))
+    result = f"{summary}. Left out: {left_out}; sha256 of what was learned: {digest}"
+    return ". ".join(filter(None, (result, warning_of_children(configuration, model.name, store))))
 
 
-def copies_told(configuration: Configuration, name: str, store: Store) -> str:
-    """Which models may hold what was left out all the same, because they began with this one as parent; else empty."""
+def warning_of_children(configuration: Configuration, name: str, store: Store) -> str:
+    """Say which models may still hold what was left out, because this model is their parent; empty if none does."""
     covered = ((child, configuration.match(child)) for child in store.models())
     children = [child for child, section in covered if section and section[1].parent == name]
     if not children:

@@ -1,4 +1,4 @@
-"""What somebody probably meant who named a command that does not exist."""
+"""Suggests the commands that were probably meant by a name that does not exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEANT = {
     "train": ("worker",),
     "up": ("worker", "node"),
 }
-# Beside words for the same thing, only a mistyped name is meant: 'stop' is not 'topics'.
+# Other words count only if they look like a mistyped command, with this ratio of difflib: 'stop' is not 'topics'.
 ALIKE = 0.75
 
 

@@ -36,8 +36,8 @@ class Facts:
     configuration
         What is looked at.
     look_s
-        Spent on all models' checkpoints, on all that nodes serve, and on reading dead letters, each; None is as long as
-        the doctor takes. If it is given, nothing is read of what waits in the log.
+        Seconds to spend on each of these: all models' checkpoints, all that nodes serve, dead letters. None is as many
+        as the doctor takes. If it is given, events that wait in the log are not read.
 
     Attributes
     ----------

@@ -142,7 +142,7 @@ def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
 
 
 def fell_back_text(node: NodeStatus) -> str:
-    """That the store has less than the node answers with, if so."""
+    """A clause if the store has less than the node answers with; empty otherwise."""
     if not node.store_fell_back:
         return ""
     which = names([*node.store_fell_back])

@@ -28,10 +28,10 @@ from omdml.workers.doctor.findings import Level
 from omdml.workers.operate.topics import PartitionReport
 from omdml.workers.versions.targets import SHOWN_DIGITS
 
-# Seconds to look at all checkpoints, at all that nodes serve, and at letters, each; and to wait for a node.
+# Seconds for each of these: all checkpoints, all that nodes serve, letters, and the answer of a node.
 LOOK_S = 0.3
 ASK_S = 0.3
-# That Kafka, or the store's server, may take to answer.
+# Seconds that Kafka, or the store's server, may take to answer.
 SERVER_S = 1.0
 HOUR_S = 3600.0
 # A folder of a store that is not there, as long as nothing shows that it ever was.

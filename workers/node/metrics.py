@@ -26,7 +26,7 @@ from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, Families, ModelLabels, at_zero
 from omdml.workers.telemetry.single_models import SingleModels
 
-# Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
+# An event older than a day comes from a replayed log, or has a wrong time. So it says nothing about freshness.
 OLD_NEWS_S = 86_400.0
 # The freshness of this many swaps a model is kept: more than a new model has in its first half minute.
 REMEMBERED = 2000
@@ -141,7 +141,7 @@ class NodeMetrics:
         self.single.ask = lambda: {name: partial(values_of, view) for name, view in dict(views).items()}
 
     def searched(self, label: str, view: View, version: int, took_s: float) -> None:
-        """A search was answered in a view; exact are those of its own ``version`` and of an exact index."""
+        """Count a search in a view. It is exact if the view's own ``version`` answered it, from an exact index."""
         label = self.models.of(label)
         exact = "true" if version == view.snapshot.version and not is_approximate(view) else "false"
         via = "index" if view.two_stage else "reranked" if view.reranked else "bridge" if view.origin else "gallery"
@@ -149,7 +149,7 @@ class NodeMetrics:
         self.search.labels(label).observe(took_s)
 
     def items_changed(self, result: Changed | ChangeError, took_s: float) -> None:
-        """The changes of a request were made, or refused."""
+        """Count the changes of a request that were made, or the request if it was refused."""
         if isinstance(result, ChangeError):
             self.item_changes.labels("refused").inc()
             return
@@ -159,7 +159,7 @@ class NodeMetrics:
         self.item_change.observe(took_s)
 
     def refused_event(self, reason: str) -> None:
-        """One event of POST /feedback was refused."""
+        """Count an event that POST /feedback refused."""
         self.feedback.labels("refused").inc()
         self.feedback_refused.labels(reason).inc()
 
@@ -168,7 +168,7 @@ class NodeMetrics:
         self.refusals.labels(reason if reason in REFUSED else "other").inc()
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
-        """A view went live just now. Freshness is that of the events which the view before it did not know."""
+        """Record that a view went live just now, and how fresh the events are that the view before it did not know."""
         label = self.models.of(label)
         if before is None or before.snapshot is not view.snapshot:
             self.live.inc()
@@ -197,7 +197,7 @@ class NodeMetrics:
         age = now - trail.oldest
         if age < 0:
             self.future.labels(label).inc(trail.events)
-        # One observation of the same is enough to find the trace by.
+        # One exemplar is enough to find the trace.
         exemplar = traces.exemplar(trail.trace)
         self.fresh.labels(label).observe(max(0.0, age), exemplar)
         for _ in range(min(trail.events, WEIGHT) - 1):
@@ -217,7 +217,7 @@ class NodeMetrics:
 
 
 def is_recent(trail: Trail, now: float) -> bool:
-    """Whether a publication says something of freshness: its oldest event is not of long ago."""
+    """Whether a publication says something about freshness: its oldest event is recent."""
     return now - trail.oldest <= OLD_NEWS_S
 
 

@@ -48,14 +48,14 @@ class RetrievalNode:
     store
         The store that snapshots are published to.
     catalogues
-        The catalogue of a model; asked at every poll, so that it may take in what changed or open a new generation. One
-        object as long as it is one generation.
+        Returns the catalogue of a model. It is called at every poll, so that it can take in changes or open a new
+        generation. It returns the same object as long as the catalogue is of the same generation.
     models
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
         The log that posted feedback is written to; None if this node accepts no feedback.
     attributes
-        Those of a model's items, by which searches filter; None if it has none.
+        The attributes of a model's items, by which searches filter; None if it has none.
     expand
         How many nearest items a model's searches expand over, unless a request says otherwise; 0 turns expansion off.
     approximate

@@ -1,4 +1,4 @@
-"""Pictures of items, for whoever looks at answers: a folder with one file for each item, named by the item's id."""
+"""Pictures of items, for people who look at answers: a folder with one file for each item, named by the item's id."""
 
 from __future__ import annotations
 

@@ -135,5 +135,5 @@ def status_of(
 
 
 def status_of_index(index: CandidateIndex) -> dict[str, Any]:
-    """The index that candidates come from, the version that it holds, and why it cannot be read now, if so."""
+    """The index that candidates come from, the version that it holds, and if it cannot be read now, why."""
     return {"index": str(index), "version": index.version, **({"away": index.away} if index.away else {})}

@@ -109,11 +109,11 @@ class View:
 
     @property
     def _alive(self) -> NDArray[np.bool_] | None:
-        """Which of the indexes' rows are there still (n,); None: all are."""
+        """Which of the indexes' rows still exist (n,); None: all do."""
         return self.shown.alive
 
     def _among_alive(self, queries: Sequence[Query]) -> Sequence[Query]:
-        """The queries, with answers among what is there still."""
+        """The queries, restricted to rows that still exist."""
         alive = self._alive
         if alive is None:
             return queries

@@ -43,12 +43,12 @@ class ModelSum(msgspec.Struct):
 
     If the model has no checkpoint, ``events`` are those below the mark, and ``behind`` the others. ``elsewhere`` says
     that the model counted events of another log, and none of this one. ``dropped`` says that the log no longer holds
-    the first events of the stretch. ``ill`` says why the checkpoint cannot be read.
+    the first events of the stretch. ``problem`` says why the checkpoint cannot be read.
     """
 
     name: str
     tally: Tally | None = None
-    ill: str = ""
+    problem: str = ""
     stretches: Stretches = msgspec.field(default_factory=Stretches)
     before: int = 0
     events: int = 0
@@ -94,7 +94,7 @@ class ModelSum(msgspec.Struct):
     @property
     def missing(self) -> int:
         """How many events have no fate; negative if more were learned and held out than the log ever held."""
-        if self.ill or self.elsewhere:
+        if self.problem or self.elsewhere:
             return 0
         tally = self.tally or Tally()
         count = self.events - tally.learned - tally.held - tally.repeated
@@ -236,7 +236,7 @@ def sums(store: Store) -> Iterator[ModelSum]:
             tally = progress.tally.resumed(Partition(*checkpoint.home), checkpoint.next)
             yield ModelSum(name, tally, stretches=Stretches(progress.stretches))
         except CorruptError as error:
-            yield ModelSum(name, ill=str(error))
+            yield ModelSum(name, problem=str(error))
 
 
 def named(record: Record) -> str | None:
@@ -280,8 +280,8 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
 
 
 def _wrong(model: ModelSum, end: int | None, letters_complete: bool) -> str:
-    if model.ill:
-        return model.ill
+    if model.problem:
+        return model.problem
     again = f"To learn it again from the log: omdml replay --model {model.name} --publish --replace"
     tally, missing = model.tally, model.missing
     if tally is None:

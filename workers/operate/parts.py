@@ -40,7 +40,7 @@ def require_whole(name: str, verb: str) -> None:
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
-    """Begin every part of a model again, at its start and where its events are now; answers how many parts there are.
+    """Begin every part of a model again, at its start and at its current position; returns how many parts there are.
 
     1. pending  in the whole model's checkpoint, at version 0; that is published. Its worker is fenced.
     2. parts    each saved at its start, at the position kept; one that cannot be read is deleted, and begins again with
@@ -101,7 +101,7 @@ def delete(store: Store, name: str) -> None:
 def begin_with(
     learned: Checkpoint, store: Store, name: str, spec: Spec, topic_id: str, placement: Placement, platform: str
 ) -> str:
-    """Have a model in parts begin with what another one learned; answers the part that it goes to.
+    """Have a model in parts begin with what another one learned; returns the name of the part that gets it.
 
     All parts begin alike, and that is written down first. The caller saves the part: it is the one of the home
     partition. Raises ConfigurationError if the settings do not fit, StoreError if the model has parts already.
@@ -137,7 +137,7 @@ def _save_whole(
 
 
 def _begin_again(store: Store, spec: Spec, part: str, start: DCA, platform: str) -> OwnedModel | None:
-    """Save a part at its start; answers it as it was saved, or None if it has no checkpoint any more."""
+    """Save a part at its start; returns it as it was saved, None if it has no checkpoint any more."""
     for _ in range(ATTEMPTS):
         claim = readable_claim(part, store)
         if claim is None:

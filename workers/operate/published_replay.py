@@ -49,7 +49,7 @@ def publish(
     """Begin a model in the store, so that workers go on from where this one has read.
 
     1. claim    the model. A crash changes nothing but the owner.
-    2. letters  of what was refused, acknowledged. After a crash some are sent again: readers tell them by position.
+    2. letters  of what was refused, acknowledged. After a crash some are sent again: readers know them by position.
     3. replace  the checkpoint: the one step that counts. Workers read again from where this one has read. A crash
                 before it leaves what was learned before. After it, the worker that claims the model publishes it.
     4. publish  the snapshot.
@@ -68,7 +68,7 @@ def publish(
     Parameters
     ----------
     since
-        The checkpoint that the store had when the log was begun to be read, if no other one may be replaced.
+        The checkpoint that the store had before the log was read; no other one is replaced. None replaces any.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")

@@ -21,14 +21,14 @@ from omdml.workers.operate.replay import ReplayedModel
 
 
 class Replayed(NamedTuple):
-    """What the log makes of each part, and of all together."""
+    """Each part after its events were learned again, and the learner that is the sum of all of them."""
 
     parts: list[ReplayedModel]
     learner: DCA
 
 
 def start_of(name: str, spec: Spec, store: Store) -> DCA:
-    """What the parts of a model began with: the store has it, or what they would begin with today."""
+    """What the parts of a model began with, by its checkpoint; without one, what they would begin with today."""
     checkpoint = store.peek(name)
     return cast(DCA, spec.fresh() if checkpoint is None else emptied(cast(DCA, spec.resumed(checkpoint))))
 
@@ -44,7 +44,7 @@ def replayed(
 ) -> Replayed:
     """Learn each part up to its position, alone, then add all of them up in order.
 
-    Raises ConfigurationError for a vector of partitions that there are not.
+    Raises ConfigurationError if the vector names a partition that the model does not live on.
     """
     if beyond := [number for number in vector.positions if number >= placement.count]:
         raise ConfigurationError(f"model {name!r} lives on {placement.count} partitions, and --vector names {beyond}")

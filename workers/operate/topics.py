@@ -213,7 +213,7 @@ def _not_from(extent: Extent, last: int, to: int) -> ConfigurationError:
 
 
 def _worker_started(workers: Sequence[Member]) -> StoreError:
-    """The error for a rewind beside workers; empty if they left again."""
+    """The error for a rewind while workers run; ``workers`` is empty if they have left again."""
     who = f" ({', '.join(map(str, workers))})" if workers else ""
     return StoreError(
         f"a worker started in the meantime{who}, so models may lack events: stop the workers, and run this command "

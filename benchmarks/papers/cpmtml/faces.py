@@ -219,5 +219,5 @@ def by_task(scores: Iterable[float], digits: int = 3) -> str:
 
 
 def above(higher: Iterable[float], lower: Iterable[float]) -> bool:
-    """Whether it is, of both main tasks."""
+    """Whether each of the first scores is above the second one of the same main task."""
     return all(mine > other for mine, other in zip(higher, lower, strict=True))

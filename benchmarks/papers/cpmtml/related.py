@@ -188,7 +188,7 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
 
 
 def beside(ours: Array, other: Array) -> str:
-    """Where a method's scores (seeds,) stand to another's."""
+    """Whether a method's scores (seeds,) are ahead of another's, behind them, or level with them."""
     gap = ours - other
     if abs(gap.mean()) < gap.std(ddof=1):
         return "level with"

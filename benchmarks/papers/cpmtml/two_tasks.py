@@ -71,7 +71,7 @@ class Choice(NamedTuple):
 
 
 def in_turn(case: Case, counts: Mapping[str, int]) -> Feedback:
-    """Pairs of both tasks in turn, drawn at random out of so many of each (Algorithm 1)."""
+    """Pairs of both tasks in turn, drawn at random out of ``counts`` of each (Algorithm 1)."""
     draw, rows, similar = np.random.default_rng(case.seed), [], []
     for place, task in enumerate(TASKS):
         pairs = pairs_from_labels(case.labels[task], counts[task], case.seed + 100 * place, among=case.train)

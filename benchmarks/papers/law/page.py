@@ -25,9 +25,9 @@ RENEWED = (1.0, 0.5)
 UNITS = [{"seed": seed, "renewed": renewed} for renewed in RENEWED for seed in SEEDS]
 # DAYS are learned from. PERIOD is gamma; r >= t - 6 and s <= t + 7 as in the thesis (4.4.4.1).
 DAYS, PERIOD, BEFORE, AFTER = 5, 4, 6, 7
-# The headline covers so many cells.
+# Number of cells that the headline covers.
 CELLS = 24
-# So many quadruplets are drawn, and those within the thesis' hours are learned.
+# Number of quadruplets that are drawn. Those within the thesis' hours are learned.
 DRAWN = 100_000
 # 1 / C of Eq. 2.10.
 LAMS = (0.1, 1.0, 10.0, 100.0)
@@ -90,7 +90,7 @@ def satisfied(w: Array, x: Array, held: Quadruplets) -> float:
 
 
 def run(seed: int, renewed: float) -> dict[str, Any]:
-    """Weights by method, where the heaviest lie, and average precisions on the last forty days."""
+    """Weights by method, the share of the heaviest in the headline, and average precisions on the last forty days."""
     drawn = page(seed, renewed)
     x = descriptors(drawn.pixels)
     x /= np.sqrt(regions(x, np.arange(0, 240, 2), np.arange(1, 240, 2)).sum(axis=1).mean())
@@ -116,7 +116,7 @@ def streamed(features: dict[str, Array], learned: Quadruplets, eta: float, seed:
 
 
 def best(candidates: dict[float, Array], x: Array, held: Quadruplets) -> dict[str, Any]:
-    """What keeps most constraints of the next five days: no human has labelled those either."""
+    """The candidate that keeps most constraints of the next five days, which no human has labelled, either."""
     scores = {value: satisfied(w, x, held) for value, w in candidates.items()}
     chosen = max(scores, key=lambda value: scores[value])
     return {"weights": candidates[chosen], "chosen": chosen, "satisfied": scores[chosen]}

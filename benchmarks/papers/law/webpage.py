@@ -1,4 +1,4 @@
-"""A news page that is drawn every hour: what stands in for LAW's crawled sites, as pixels and what truly changed."""
+"""A news page that is drawn every hour, in place of LAW's crawled sites: its pixels, and whether the news changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SIDE, GRID, DIRECTIONS = 120, 10, 8
 HOURS = 50 * 24
 # The chance that an hour has a new headline.
 NEWS = 0.2
-# Advertisements take turns. The menu has so many entries, one of which is lit.
+# Numbers of advertisements, which take turns, and of entries of the menu, one of which is lit.
 ADVERTISEMENTS, ENTRIES = 6, 12
-# Rendering adds so much noise to each pixel.
+# Deviation of the noise that rendering adds to each pixel.
 NOISE = 0.01
 REGIONS = {
     "headline": (slice(24, 72), slice(12, 84)),
@@ -34,7 +34,7 @@ class Page(NamedTuple):
 def page(seed: int, renewed: float) -> Page:
     """Fifty days: headlines never come back, advertisements do, the lit entry of the menu wanders; the rest is blank.
 
-    ``renewed`` is the chance, an hour, that an advertisement is drawn anew: at 1 every visit sees a random one.
+    ``renewed`` is the chance that an hour shows another advertisement: at 1 every visit sees a random one.
     """
     draw = np.random.default_rng(seed)
     news, drawn_anew = draw.random(HOURS) < NEWS, draw.random(HOURS) < renewed

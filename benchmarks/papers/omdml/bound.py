@@ -19,7 +19,7 @@ MATHS = "10"
 DATA = ("caltech101_20", "mfeat", "leaves100")
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-# TRIPLETS are learned on every set; the made-up one has so many items and classes.
+# TRIPLETS are learned on every set. The made-up set has ITEMS items in CLASSES classes.
 TRIPLETS, ITEMS, CLASSES = 10_000, 600, 3
 # The paper's discount, and how much larger the noise is than what matters.
 BETA, LOUD = 0.99, 1_000.0

@@ -24,7 +24,7 @@ SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
 # Numbers of triplets.
 SMALL, LARGE = 10_000, 50_000
-# OMDML gets so many principal directions of each descriptor.
+# Number of principal directions of each descriptor that OMDML gets.
 FULL = 50
 DIRECTIONS, LOOKS = (8, 16, 32, 64, 128, 256), (7, 20, 60, 200, 500)
 OASIS_CS, OMDML_CS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.003, 0.01, 0.1, 1.0)
@@ -131,7 +131,7 @@ def run(name: str, seed: int) -> Result:
 def fused(
     case: Case, peer: str, vectors: Mapping[str, Vector], tried: Values, scores: dict[str, float]
 ) -> dict[str, list[float]]:
-    """Put into ``scores`` the test mAP of a peer's forms; answers what validation chose among ``tried``, by vector."""
+    """Put the test mAP of a peer's forms into ``scores``; returns what validation chose among ``tried``, by vector."""
     best = {name: case.best(FITS[peer](vectors[name], case, values)) for name, values in tried.items()}
     apart = [choice for name, choice in best.items() if name != ALL]
     scores[f"{peer}-C"] = case.score(best[ALL].scorer, case.test)
@@ -334,7 +334,7 @@ def single(outcomes: Outcomes) -> Claim:
 
 
 def first(scores: Means, *without: str) -> dict[str, str]:
-    """The best metric of each set, but for names that begin so."""
+    """The best metric of each set, among those whose names do not begin with one of ``without``."""
     others = [metric for metric in scores if not metric.startswith(without)]
     return {name: max(others, key=lambda metric: scores[metric][name]) for name in DATA}
 

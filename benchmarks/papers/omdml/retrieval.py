@@ -40,7 +40,7 @@ class Case(NamedTuple):
     seed: int
 
     def with_triplets(self, triplets: int) -> Case:
-        """The same with so many triplets of training labels."""
+        """The same with ``triplets`` triplets of training labels."""
         return self._replace(rows=from_labels(self.labels, triplets, self.seed, among=self.train))
 
     def score(self, scorer: Scorer, queries: Array) -> float:

@@ -90,13 +90,13 @@ def plain(vector: Vector, case: Case, values: Sequence[float]) -> list[Scorer]:
 
 
 def whitened(vector: Vector, case: Case, values: Sequence[float]) -> list[Scorer]:
-    """RCA on so many principal directions."""
+    """RCA on each number of principal directions."""
     reduced = [vector.reduced[:, : int(size)] for size in values]
     return [near(z @ rca(z, case.rows).T) for z in reduced]
 
 
 def pushed(vector: Vector, case: Case, values: Sequence[float], pull: float = 1.0) -> list[Scorer]:
-    """LMNN after so many descents, from PCA at unit spread."""
+    """LMNN after each number of descents, from PCA at unit spread."""
     x = vector.whole
     start = start_matrices({"x": x[case.train]}, {"x": min(RANK, x.shape[1])}, "pca", case.seed)["x"]
     return [near(x @ L.T.astype(float)) for L in lmnn(x, case.rows, start, [int(look) for look in values], pull)]

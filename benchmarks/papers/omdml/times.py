@@ -32,7 +32,7 @@ STOPS, LONG = (1_000, 3_000, 10_000), 100_000
 SIZES, BRIEF = (64, 128, 256, 512), 1_000
 # WARM triplets are learned before the clock runs. LMNN descends DESCENTS times; RCA gets DIRECTIONS directions.
 WARM, DESCENTS, DIRECTIONS = 64, 60, 128
-# The run that takes minutes has this seed only.
+# The only seed of the run that takes minutes.
 ONCE = 0
 # Seconds for 10,000 triplets on COREL(S) (Table 3), and for 100,000 on COREL (Table 5).
 PUBLISHED = {
@@ -97,7 +97,7 @@ def nine(case: Case) -> Times:
 
 
 def by_dimensions(case: Case) -> Times:
-    """Times on one vector of so many principal directions, BRIEF triplets."""
+    """Times of BRIEF triplets on one vector, by its number of principal directions."""
     results: Times = {name: {} for name in ("LOMDML", "OASIS-C", "OMDML", "RCA-C", "LMNN-C")}
     joint, rows = np.concatenate(list(case.features.values()), axis=1), case.rows[:BRIEF]
     directions = case.reduced(joint, SIZES[-1])
@@ -123,7 +123,7 @@ def online(case: Case, made: Callable[..., Any], features: Features, stops: Sequ
 
 
 def anew(learn: Callable[[Array], Any], case: Case, stops: Sequence[int]) -> dict[str, float]:
-    """Seconds of what begins again for each number of triplets."""
+    """Seconds of a method that learns each number of triplets from the beginning."""
     return {str(stop): seconds(lambda rows=case.rows[:stop]: learn(rows)) for stop in stops}
 
 

@@ -32,7 +32,7 @@ MEAN_LEARNED, SETNET, START = "mean pooling, learned", "SetNet", "SetNet, not tr
 
 
 class Case(NamedTuple):
-    """Where methods are chosen, and where they are measured."""
+    """The gallery on which methods are chosen, and the one on which they are measured."""
 
     validation: Gallery
     test: Gallery
@@ -44,7 +44,7 @@ class Case(NamedTuple):
         return self.only(candidates[chosen], score, chosen)
 
     def only(self, encode: Encode, score: Score, chosen: str = "") -> dict[str, Any]:
-        """The same if there is nothing to choose."""
+        """The same for a method without settings to choose from."""
         return {"chosen": chosen, "ndcg": curve(encode, score, self.test)}
 
 
@@ -81,8 +81,8 @@ def by_elements(encode: Encode, where: Gallery, size: int) -> Array:
 def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, SetMetric]) -> dict[str, Any]:
     """The learned metric that validation chooses, and the same with its vectors whitened.
 
-    That is by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is chosen.
-    Averages keep as many directions as validation chooses among RANKS.
+    They are whitened by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is
+    chosen. Averages keep as many directions as validation chooses among RANKS.
     """
     plain = case.best({setting: encoder(given, metric) for setting, metric in metrics.items()}, by_cosines)
     white = encoder(given, metrics[plain["chosen"]], whiten=True)
@@ -90,9 +90,9 @@ def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, Set
 
 
 def pooled(given: World, judged: Sequence[Judgement]) -> dict[str, dict[str, Encode]]:
-    """Averages of elements, by setting; whitening of generalised means is fitted to those of sets to learn from.
+    """Averages of elements, by setting. The whitening of generalised means is fitted on the sets to learn from.
 
-    Generalised means are of positive and negative parts side by side, for they want numbers that are not negative.
+    A generalised mean needs numbers that are not negative. So it is that of positive and negative parts, side by side.
     """
     sets = [rows for judgement in judged for rows in judgement.irrelevant]
     parts = np.hstack([np.maximum(given.x, 0.0), np.maximum(-given.x, 0.0)])

@@ -16,12 +16,12 @@ from omdml.evaluate import ndcg, rank_by_score
 Array = NDArray[Any]
 # Classes to train on, to choose on, and to test.
 CLASSES = {"leaves100": (60, 12, 28), "yaleb": (18, 7, 13)}
-# Descriptors are learned from so many triplets.
+# Number of triplets from which descriptors are learned.
 TRIPLETS = 10_000
 SETS, LARGEST = 1_000, 5
 # At most PAIRS pairs of classes are asked for, each with EXAMPLES pairs of elements that stand for it.
 PAIRS, EXAMPLES = 100, 3
-# A judgement has so many sets of each kind.
+# Numbers of relevant and of irrelevant sets in a judgement.
 RELEVANT, IRRELEVANT = 2, 6
 PLACES = (10, 30)
 

@@ -159,7 +159,7 @@ def rescored(metric: SetMetric, logistic: Mapping[str, Array]) -> SetMetric:
 
 
 def matched(given: World, metric: SetMetric, searched: Album, lower: float) -> list[float]:
-    """NDCG in % at PLACES, all elements matched by learned scores whose b is lower by so much."""
+    """NDCG in % at PLACES, all elements matched by learned scores whose b is lower by ``lower``."""
     lowered = rescored(metric, {"b": metric.parameters["b"] - lower})
     encode, begins = encoder(given, metric), np.cumsum([0, *map(len, searched.sets)])
     elements = singles(encode, np.concatenate(searched.sets))

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.workers.cli import main
-from omdml.workers.commands.store.snapshots import order_told
+from omdml.workers.commands.store.snapshots import order_in_words
 from omdml.workers.model.judging import held_out_accuracy
 from omdml.workers.model.judging.held_out_accuracy import HeldOutAccuracy
 from omdml.workers.model.progress import Progress
@@ -25,12 +25,12 @@ def test_one_event_that_is_held_out_is_one_event(monkeypatch):
     monkeypatch.setattr(held_out_accuracy, "plain_metric", lambda *_: None)
     saved = SimpleNamespace(generation="g", model="shop", metric=None)
     store = SimpleNamespace(peek=lambda _: saved)
-    texts = {}
+    sentences = {}
     for events in (1, 2):
         monkeypatch.setattr(held_out_accuracy, "order_right", lambda *_, n=events: HeldOutAccuracy(0.0, n))
-        texts[events] = order_told(SimpleNamespace(match=lambda _: "shop"), store, saved)
-    assert texts[1].startswith("0.0% of 1 event (plain")
-    assert texts[2].startswith("0.0% of 2 events (plain")
+        sentences[events] = order_in_words(SimpleNamespace(match=lambda _: "shop"), store, saved)
+    assert sentences[1].startswith("0.0% of 1 event (plain")
+    assert sentences[2].startswith("0.0% of 2 events (plain")
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -67,11 +67,11 @@ class StoreContents(NamedTuple):
         return cls(text, frozenset(position.home.topic_id for position in positions.values()), frozenset(generations))
 
     def differences(self, comes: StoreContents) -> Iterator[str]:
-        """Why the other one may not be meant for this place."""
+        """Reasons to doubt that ``comes``, the contents of a backup, should replace these."""
         pairs = (
             ("learned from another log", self.logs, comes.logs, "events of this log are not what its models learned"),
             ("learned on another generation of the catalogue", self.generations, comes.generations,
-             "its models may not fit the catalogue of now"),
+             "its models may not fit today's catalogue"),
         )  # fmt: skip
         for what, now, then, consequence in pairs:
             if now and then and not now & then:

@@ -129,7 +129,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     else:
         store = open_known(configuration, model)
         pointer, snapshot = loaded(store, model, version)
-        order = order_told(configuration, store, snapshot)
+        order = order_in_words(configuration, store, snapshot)
     print_table(("", snapshot.model), about(pointer, snapshot, order).items())
     if shares := weights(snapshot.metric):
         print_table((weighed(snapshot.metric), "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
@@ -139,8 +139,8 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     print_table(("tensor", "shape", "norm", "largest", "smallest", "directions"), rows)
 
 
-def order_told(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
-    """How many held-out events a snapshot orders rightly, and how many metrics do that learned nothing.
+def order_in_words(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
+    """The share of held-out events that a snapshot orders rightly, beside that of two metrics that learned nothing.
 
     If that cannot be computed, the text says why.
     """

@@ -16,7 +16,7 @@ from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.doctor.remarks import gathered
 
-# Spent on all models, because thousands of checkpoints take longer.
+# Seconds to spend on all models together, because thousands of checkpoints take longer.
 LOOK_S = 10.0
 # A new model is live for a second or two before it is saved.
 YOUNG_S = 60.0

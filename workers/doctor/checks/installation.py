@@ -247,7 +247,7 @@ def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
 def _with_other_group(
     facts: Facts, topic_id: str, seen: str | list[Remark], learning: bool = False
 ) -> str | list[Remark]:
-    """What was seen of a log; first, if so, that workers read it as another group, which may explain the rest."""
+    """What was seen of a log. If workers read it as another group, that comes first: it may explain the rest."""
     if not (other := other_group(facts.store, topic_id, facts.configuration.log.group, learning)):
         return seen
     return [error(other), *([] if isinstance(seen, str) else seen)]

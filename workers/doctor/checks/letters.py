@@ -10,7 +10,7 @@ from omdml.workers.configuration.wording import amount, day, when
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.wiring.dead_letters import without_topic
 
-# Older letters are told of, but are no warning any more.
+# Seconds. Open letters that are older are still reported, but not as a warning.
 FRESH_S = 7 * 86_400.0
 # Characters of an error.
 SHOWN = 400

@@ -1,4 +1,4 @@
-"""Whether a store without models never had any, or lost them: the log and its dead letters remember its workers."""
+"""Whether a store that is not there was lost or never existed: the log and its dead letters show if workers ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omdml.workers.doctor.findings import Remark, error
 
 
 def lost_store(facts: Facts) -> list[Remark]:
-    """A remark on a store that is not there although workers have read the log; none if nobody can know of any."""
+    """A remark on a store that is not there although workers have read the log; none if nothing shows that they did."""
     log, url = facts.configuration.log, masked(facts.configuration.store.url)
     if not facts.readable or (isinstance(log, FileLog) and not has_begun(log.path)):
         return []

@@ -16,7 +16,7 @@ from omdml.workers.configuration.wording import STORE_FELL_BACK
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.doctor.remarks import gathered
 
-# A node that answers nothing for so long hangs, or its machine is far too busy.
+# Seconds. A node that answers nothing for longer hangs, or its machine is far too busy.
 PATIENCE_S = 5.0
 MOST_BYTES = 1 << 20
 

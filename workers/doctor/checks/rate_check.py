@@ -52,7 +52,7 @@ def squared(a: Array) -> Array:
 
 
 def of_rows(query: Array, a: Array, b: Array) -> float:
-    """What a step of rate 1 changes at unit spread if the step is a share of what is learned."""
+    """The effect of a step of rate 1 at unit spread, for learners whose step is relative to what is learned."""
     return float(squared(a).mean())
 
 

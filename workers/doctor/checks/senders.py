@@ -215,7 +215,7 @@ def newest(example: Example, age: float) -> str:
 
 
 def fate(example: Example, age: float, right: int, over: bool) -> str:
-    """What becomes of these events, how new the newest is, and how long this is told.
+    """What becomes of these events, how new the newest is, and how long this remark will appear.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.doctor.remarks import gathered
 from omdml.workers.versions.serving import KindOf, Standing, standing
 
-# Spent on all models, because thousands of snapshots take longer.
+# Seconds to spend on all models together, because thousands of snapshots take longer.
 LOOK_S = 10.0
 LONG_WITHHELD_S = 3600.0
 OLD_PIN_S = 86_400.0

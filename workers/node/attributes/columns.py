@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Mask = NDArray[np.bool_]
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}|$)")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# How many dates are remembered: the same ones stand at many items.
+# How many parsed dates are remembered, because many items have the same ones.
 REMEMBERED = 65_536
 ORDER = ("lt", "lte", "gt", "gte")
 COMPARE: Mapping[str, Callable[..., Mask]] = {
@@ -24,7 +24,9 @@ COMPARE: Mapping[str, Callable[..., Mask]] = {
 
 
 class Column(Protocol):
-    """One attribute. Row i belongs to item i; an item without a value is in no answer but that of ``ne``'s and ``not``.
+    """One attribute of all items; row i belongs to item i.
+
+    An item without a value matches ``ne`` and ``{"exists": false}``, and no other operator.
 
     Attributes
     ----------
@@ -201,7 +203,7 @@ def texts_or_dates(count: int, rows: Sequence[int], values: Sequence[str]) -> Te
 
 @lru_cache(REMEMBERED)
 def instant(text: str) -> int | None:
-    """A date, or a date and time, by ISO 8601: microseconds since 1970 in UTC, which a time without a zone is in.
+    """Microseconds since 1970 in UTC of a date, or of a date and time, in ISO 8601. A time without a zone is in UTC.
 
     None for any other text, and for a year alone.
 
@@ -228,14 +230,14 @@ def date_of(operand: Any) -> int:
 
 
 def require(operand: Any, *kinds: type) -> Any:
-    """The operand if it is of one of these kinds, of which true and false are numbers nowhere; else TypeError."""
+    """The operand if it is of one of these kinds, otherwise TypeError. True and false do not count as numbers."""
     if not isinstance(operand, kinds) or (isinstance(operand, bool) and bool not in kinds):
         raise TypeError
     return operand
 
 
 def number(operand: Any) -> float:
-    """The operand if it is a number that can be compared; else TypeError."""
+    """The operand if it is a number that can be compared, otherwise TypeError."""
     try:
         return float(require(operand, int, float))
     except OverflowError:
@@ -243,7 +245,7 @@ def number(operand: Any) -> float:
 
 
 def listed(operand: Any) -> list[Any]:
-    """The operand if it is a list; else TypeError."""
+    """The operand if it is a list, otherwise TypeError."""
     return list(require(operand, list))
 
 

@@ -1,4 +1,4 @@
-"""The language of filters, as ``filter`` in a search has it; deploy/SEARCH.md tells it to users.
+"""The language of the field ``filter`` of a search; deploy/SEARCH.md explains it to users.
 
 A filter is a JSON object, and all of its entries must hold: ``all`` and ``any`` take lists of filters, ``not`` takes
 one, and every other name is an attribute, with a value to be equal to or an object of operators.

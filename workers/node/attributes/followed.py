@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 class FollowedAttributes:
     """The attributes of a file, at most a second old. Any number of threads may ask; one of them reads it again.
 
-    A file that is put in place whole (written beside it, then renamed) is never seen half. One that cannot be read
-    leaves what was read before, and is told of once.
+    A file that is replaced whole (written under another name, then renamed) is never read half-written. If the file
+    cannot be read, what was read before stays, and the log says so once.
 
     Raises CatalogueError if it cannot be read at first.
     """

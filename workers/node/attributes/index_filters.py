@@ -1,4 +1,4 @@
-"""What an index in a vector database can apply of a filter: the items that match are among those that it finds."""
+"""The part of a filter that an index in a vector database can apply. What matches the filter matches this part, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omdml.workers.node.attributes.filters import WORDS
 
 
 def pushed_down(asked: Mapping[str, Any], columns: Mapping[str, Any]) -> PushedFilter | None:
-    """What an index can apply of a valid filter; None if that is nothing.
+    """The part of a valid filter that an index can apply; None if there is none.
 
     ``columns`` are the attributes by name. Dates are left out: an index has them as texts, and two texts may be the
     same instant.
@@ -49,7 +49,7 @@ def _condition(name: str, operator: str, operand: Any) -> Condition | None:
 
 
 def _value(value: Any) -> float | str | bool | None:
-    """A value as an index has it; None if it has none like it."""
+    """The value as an index stores it; None if it cannot store such a value."""
     if isinstance(value, bool | str):
         return value
     number = float(value)

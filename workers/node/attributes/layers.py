@@ -1,7 +1,7 @@
-"""The attributes of a model's items: what the build and changes of the items said, over a file.
+"""The attributes of a model's items: those of a file, and above them those that the build and later changes set.
 
-A change must not cost as much as all attributes there are. So what changes said lies in layers: each new one holds
-what changed since the last look, and one that is no longer small beside the layer below it is merged with that.
+A change must not cost as much as reading all attributes again. So changes lie in layers. Each new layer holds what
+changed since the last look. A layer that is no longer small beside the one below it is merged with that one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from omdml.workers.node.attributes.columns import Mask, Texts
 from omdml.workers.node.attributes.table import Attributes, Columns
 
 NO_FILE = Attributes((), "")
-# A layer is merged with the one below it if it holds more than one part in this many of that one's items.
+# A layer is merged with the one below it if it holds more than 1 / GROWTH of that one's items.
 GROWTH = 8
-# The items of a layer are looked up one by one if they are fewer than one part in this many of the catalogue's.
+# The items of a layer are looked up one by one if they are fewer than 1 / FEW of the catalogue's.
 FEW = 8
 
 
 class Layers(NamedTuple):
-    """An item that a change gave attributes has these and no others; every other item has those of the file.
+    """If a change gave an item attributes, the item has these and no others; every other item has those of the file.
 
-    The newest of the layers ``changed``, which is the last, says what an item has. Of the items that are ``forgotten``
-    no change says anything any more, whatever the layers hold.
+    If several layers of ``changed`` name an item, the last of them counts, because it is the newest. Items in
+    ``forgotten`` have the attributes of the file again, whatever the layers hold.
     """
 
     file: Attributes
@@ -36,7 +36,7 @@ class Layers(NamedTuple):
 
     @property
     def columns(self) -> Columns:
-        """All attributes by name, of which only names and kinds count: one layer may have texts, another dates."""
+        """All attributes by name. Only names and kinds count; if one layer has texts and another dates, it is texts."""
         merged: dict[str, Any] = {}
         for layer in (*reversed(self.changed), self.file):
             columns: dict[str, Any] = dict(layer.columns)
@@ -77,14 +77,14 @@ class Layers(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What changes said, at one moment; ``attributed`` counts the changes up to it."""
+    """The attributes that changes had set at one moment; ``attributed`` counts the changes until then."""
 
     attributed: int = 0
     layers: tuple[Attributes, ...] = ()
     forgotten: frozenset[str] = frozenset()
 
     def after(self, attributed: int, catalogue: Catalogue) -> _Known:
-        """What is known after more changes."""
+        """The same after more changes."""
         now, changed = catalogue.attributes, catalogue.attributed_since(self.attributed)
         if changed is None:
             everything = dict(now)
@@ -104,7 +104,7 @@ def _values(items: Iterable[str], now: Mapping[str, Mapping[str, Value]]) -> dic
 
 
 class ChangedAttributes:
-    """What changes said of the items of each catalogue, brought up to date when it is asked for after a change.
+    """The attributes that changes set, for each catalogue. They are brought up to date when somebody asks for them.
 
     Any number of threads may ask.
     """
@@ -114,10 +114,10 @@ class ChangedAttributes:
         self._making = threading.Lock()
 
     def over(self, file: Attributes | None, catalogue: Catalogue) -> Layers | None:
-        """What is known of the items of a catalogue; None if nothing is."""
+        """The attributes of the items of a catalogue; None if there are none."""
         with self._making:
             known = self._known.get(catalogue, _Known())
-            # Asked first: what comes in meanwhile is taken in the next time at the latest.
+            # The count is read first, so that a change that comes meanwhile is taken in at the next call at the latest.
             newest = catalogue.shown.attributed
             if known.attributed != newest:
                 known = self._known[catalogue] = known.after(newest, catalogue)

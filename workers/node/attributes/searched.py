@@ -25,7 +25,7 @@ class SearchAttributes:
     Parameters
     ----------
     filed
-        What a file says of a model's items; None if it has none.
+        The attributes that a file gives a model's items; None if the model has no file.
     """
 
     def __init__(self, filed: Callable[[str], Attributes | None]) -> None:
@@ -40,7 +40,8 @@ class SearchAttributes:
         layers = self._of(view)
         among = layers.mask(asked, view.catalogue, view.count)
         if len(outdated := view.outdated):
-            # What is known of attributes is as new as the catalogue, which finds only the newest row of an item.
+            # The view still answers with these rows, but the catalogue finds only the newest row of an item. So they
+            # are filtered by the newest attributes of their ids.
             names = [view.catalogue.ids[row] for row in outdated.tolist()]
             known = Attributes.of_items(zip(names, layers.of(names, layers.columns), strict=True))
             among = among.copy()
@@ -69,7 +70,7 @@ class SearchAttributes:
         return layers.of(items, layers.columns) if layers else [{} for _ in items]
 
     def labels(self, view: View, items: Sequence[str]) -> list[str | None] | None:
-        """What these items are called; None if no item of the view has a label."""
+        """The label of each item; None if no item of the view has one."""
         layers = self._layers(view)
         if layers is None or LABEL not in layers.columns:
             return None

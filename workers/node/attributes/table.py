@@ -80,11 +80,11 @@ class Attributes:
         return list(self._rows)
 
     def has(self, item: str) -> bool:
-        """Whether it knows anything of an item."""
+        """Whether the file, or a change, names this item."""
         return item in self._rows
 
     def _finish(self, values: Values) -> None:
-        # One row more: that of items that the file does not name.
+        # One more row stands for all items that the file does not name.
         self.count = len(self._rows) + 1
         self.columns: dict[str, Column] = {
             name: COLUMNS[kind](self.count, rows, column) for name, (kind, rows, column) in values.items()
@@ -136,7 +136,7 @@ class Attributes:
         return self._align(catalogue, count).mask(asked, others)
 
     def covers(self, catalogue: Catalogue, count: int) -> Mask:
-        """Which of a catalogue's first items it knows anything of (count,)."""
+        """Which of a catalogue's first items :meth:`has` is true of (count,)."""
         there: Mask = self._align(catalogue, count).rows < self.count - 1
         return there
 
@@ -181,7 +181,7 @@ class Aligned:
     def __init__(
         self, columns: Mapping[str, Column], count: int, catalogue: Catalogue, rows: NDArray[np.int64]
     ) -> None:
-        # It may have been replaced meanwhile: nobody keeps it for a filter.
+        # The reference is weak, so that a catalogue that was replaced does not stay in memory for its filters.
         self.catalogue, self.rows = weakref.ref(catalogue), rows
         self._columns, self._count = columns, count
         self._masks: dict[bytes, Mask] = {}
@@ -204,7 +204,8 @@ class Aligned:
 def with_empty(columns: Columns, others: Columns, count: int) -> Columns:
     """These columns, and one without values for each that only ``others`` have.
 
-    Dates are texts here if some of the ``others`` are no dates: a filter means the same for all items.
+    If ``others`` has texts under the name of a column of dates, these dates are compared as texts, too. So a filter
+    means the same for all items.
     """
     kinds: dict[str, Any] = {name: type(column) for name, column in others.items() if name not in columns}
     more: dict[str, Any] = {name: kind(count, (), ()) for name, kind in kinds.items()}

@@ -4,7 +4,7 @@ import { el, say } from "./dom.js";
 // The console is served below the node's own paths, whatever a proxy puts before both.
 const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
 const KEPT = "omdml token";
-// What a node says if it did nothing yet, because others were before this request, or the token made too many.
+// The errors of a node that did nothing yet: other requests came first, or the token made too many.
 const LATER = ["busy", "too_many"];
 // The pause before such a request is sent again, and how often it is sent at most.
 const BUSY_MS = 1000;
@@ -40,7 +40,7 @@ function keep(given) {
   }
 }
 
-/** Take the token out of the address, of which the rest stays; browsers do not send what stands behind the #. Answers whether it had one. */
+/** Move the token out of the address; the rest stays. Browsers do not send what is behind the #. Returns whether there was one. */
 export function takeToken() {
   const [part] = location.hash.match(/[#/]token=.*/) ?? [];
   if (!part) return false;
@@ -64,15 +64,15 @@ export const post = (path, body) => withToken(() => patiently(() => ask(address(
 })));
 
 /**
- * Pictures and streams of events can send no token. A cookie that may only read takes its place. Answers whether the node
- * accepts the token, if there is one.
+ * Requests for pictures and streams of events can send no token. A cookie that may only read takes its place. Returns
+ * whether the node accepts the token, if there is one.
  */
 export async function signIn() {
   const response = token ? await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => null) : null;
   return response?.status !== 401;
 }
 
-/** Ask for a picture as patiently as for all else; answers whether the browser has it then. It keeps pictures for a while. */
+/** Ask for a picture, and repeat that as for other requests; returns whether the browser has it then. It keeps pictures for a while. */
 export const fetchPicture = (url) => patiently(async () => (await send(url)).blob()).then(() => true, () => false);
 
 async function withToken(request) {
@@ -104,7 +104,7 @@ async function ask(url, options) {
   return response.json().catch(() => ({}));
 }
 
-/** The node's answer, unless it refuses. */
+/** The node's answer; throws an error if the node refuses. */
 async function send(url, options) {
   let response;
   try {
@@ -121,7 +121,7 @@ function authorization() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** Ask for the token, and say why; answers whether one was given. */
+/** Ask for the token, and say why; returns whether one was given. */
 export async function askForToken(why = NEEDED) {
   const dialog = document.getElementById("ask");
   const field = document.getElementById("token");

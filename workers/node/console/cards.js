@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 const SLIDE_MS = 260;
 
 export class Cards {
-  /** `help` is the id of what tells the keys. */
+  /** `help` is the id of the element that explains the keys. */
   constructor(label, help) {
     this.element = el("div", { className: "results", aria: { role: "grid", label, describedby: help } });
     this.element.addEventListener("keydown", (press) => this.move(press));
@@ -16,12 +16,12 @@ export class Cards {
     return [...this.element.querySelectorAll("[role=gridcell]")];
   }
 
-  /** The card that this is, or is in. */
+  /** The card that this element is, or is in. */
   cardOf(element) {
     return this.all.find((card) => card.contains(element));
   }
 
-  /** The Tab key leads to this card. */
+  /** Make this the card that the Tab key leads to. */
   enterAt(entry) {
     for (const card of this.all) card.tabIndex = card === entry ? 0 : -1;
   }
@@ -49,7 +49,7 @@ export class Cards {
     this.element.replaceChildren(...cards.map((card) => el("div", { className: "line", aria: { role: "row" } }, card)));
     const same = again ? cards.find((card) => card.dataset.id === entry) : undefined;
     this.enterAt(same ?? cards[0]);
-    // Whoever searched from a result goes on at the first one that is similar to it.
+    // If somebody searched from a result, the keyboard goes on at the first result of the new search.
     if (focused) (same ? same.querySelectorAll("button")[pressed] ?? same : cards[0])?.focus();
     if (!again || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
     for (const now of cards) {

@@ -15,8 +15,8 @@ export function describeFields({ texts, picture, vectors }, ask) {
     const words = el("input", { type: "search", placeholder: "Describe it in words", autocomplete: "off", aria: { label: "Search by words" } });
     const submit = (event) => {
       event.preventDefault();
-      const said = words.value.trim();
-      if (said) trying(() => ask({ text: Object.fromEntries(texts.map((name) => [name, said])) }, el("span", { className: "picture words" }, said), "these words"));
+      const typed = words.value.trim();
+      if (typed) trying(() => ask({ text: Object.fromEntries(texts.map((name) => [name, typed])) }, el("span", { className: "picture words" }, typed), "these words"));
     };
     fields.push(el("form", { className: "row find", on: { submit } }, words, el("button", {}, "Search")));
   }

@@ -1,4 +1,4 @@
-// Making elements, and telling numbers.
+// Makes elements, writes numbers, and shows messages.
 
 /** An element. Properties are set as they are; `on` holds listeners, `data` and `aria` attributes. */
 export function el(tag, properties = {}, ...children) {
@@ -76,7 +76,7 @@ export function say(text, bad = false, seen = true) {
   passing = setTimeout(hush, Math.max(bad ? 12000 : 5000, text.length * A_CHARACTER_MS));
 }
 
-/** Say nothing more of what was said. */
+/** Take the message at the bottom of the page away. */
 export function hush() {
   document.getElementById("said").replaceChildren();
 }
@@ -89,7 +89,7 @@ export function tell(text) {
 /** Whether a click is the second of a double click. It would fall on what the first one puts in its place. */
 export const isSecond = (click) => click.detail > 1;
 
-/** Run what may be refused; what the node says of it is told. Answers undefined then. */
+/** Run what the node may refuse. If it does, show its message, and return undefined. */
 export async function trying(what) {
   try {
     return await what();

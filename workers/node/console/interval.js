@@ -1,7 +1,7 @@
 // A number and its uncertainty, as a mark between two bounds on a scale.
 import { el } from "./dom.js";
 
-/** `low`, `at` and `high` say where on the scale, from 0 to 1; `ends` are the words under it, `words` say all of it. */
+/** `low`, `at` and `high` are places on the scale, from 0 to 1. `ends` are the words below it; `words` describe all of it. */
 export function interval({ low, at, high }, ends, words) {
   const range = el("div", { className: "range" });
   const point = el("div", { className: "point" });

@@ -5,9 +5,10 @@ const AGAIN_MS = 2000;
 const SOON_MS = 500;
 
 /**
- * The newest step of each model, and each from now on; again the newest after a break. Answers what ends it.
- * `remarked` is told what happened without changing what is live, `lost` whether the node is out of reach ("away"),
- * does not accept the token ("refused"), or is there (""). A tab that nobody sees asks for nothing.
+ * Calls back with the newest step of each model, then with each later step; after a break again with the newest ones.
+ * Returns a function that ends this. `remarked` gets what happened without changing what is live. `lost` gets "away" if
+ * the node is out of reach, "refused" if it does not accept the token, and "" if it answers. A tab that nobody sees asks
+ * for nothing.
  */
 export function follow(heard, remarked, lost) {
   let source = null;
@@ -33,7 +34,7 @@ export function follow(heard, remarked, lost) {
       }
       lost(how);
       if (source?.readyState !== EventSource.CLOSED) return;
-      // Browsers try again by themselves if nobody answers, but not after an error, as a proxy sends it without a node.
+      // Browsers try again by themselves if nobody answers, but not after an error, which a proxy without a node sends.
       close();
       waiting = setTimeout(async () => {
         how = (await signIn()) ? "away" : "refused";
@@ -60,7 +61,7 @@ export function follow(heard, remarked, lost) {
 }
 
 /**
- * Call `work` at most once in `pauseMs`, and soon after it is asked for.
+ * Calls `work` at most once in `pauseMs`, and soon after somebody has asked for it.
  *
  * All consoles hear of a version in the same moment. Each waits for up to a quarter of the pause, so that the node does
  * not get all of their requests at once.
@@ -70,7 +71,7 @@ export class Seldom {
     Object.assign(this, { work, pauseMs, timer: 0, last: -Infinity });
   }
 
-  /** Ask for the work; `now` is for somebody who waits for it. */
+  /** Ask for the work; with `now` it is not delayed, because somebody waits for it. */
   ask(now = false) {
     if (now) {
       this.run();
@@ -92,7 +93,7 @@ export class Seldom {
   }
 }
 
-/** Call `work` now and then while the page is seen, and at once when it is seen again. Answers what ends it. */
+/** Call `work` now and then while the page is seen, and at once when it is seen again. Returns a function that ends this. */
 export function whileSeen(work, everyMs) {
   const look = () => { if (!document.hidden) work(); };
   const timer = setInterval(look, everyMs);

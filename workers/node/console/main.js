@@ -98,7 +98,7 @@ async function show(again = false) {
   }
 }
 
-/** What the keyboard and screen readers begin a page at. */
+/** The element at which the keyboard and screen readers begin a page. */
 const beginning = () => place.querySelector("h1") ?? place;
 
 function refuse(inside, error, again) {
@@ -166,9 +166,9 @@ function lost(how) {
 
 async function begin() {
   takeToken();
-  let told;
+  let answer;
   try {
-    told = await get("/models");
+    answer = await get("/models");
   } catch (error) {
     // Whoever closes the question for the token is not asked again at once.
     if (error.error === "unauthorized") {
@@ -180,8 +180,8 @@ async function begin() {
     return;
   }
   await signIn();
-  patterns = told.patterns;
-  drawChoice(told.models);
+  patterns = answer.patterns;
+  drawChoice(answer.models);
   choice.addEventListener("change", () => { location.hash = addressOf(where().page, choice.value); });
   addEventListener("hashchange", async () => {
     if (takeToken()) await signIn();

@@ -6,7 +6,7 @@ const SERIES = 6;
 const MEANS = { plain: "as before the first click", items: "learned, what fits compared with all items", far: "learned, what fits compared with what does not" };
 // A part keeps its colour when another one vanishes, and Watch draws its weight in the same.
 export const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
-const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
+const inPercent = (name, share) => `${name} ${Math.round(100 * share)} %`;
 
 /** The shares that modalities or experts have in a distance; nothing if it is made of one. Scores have parts below 0: their size counts. */
 export function shares(parts) {
@@ -14,7 +14,7 @@ export function shares(parts) {
   const sizes = names.map((name) => Math.abs(parts[name]));
   const whole = sizes.reduce((sum, size) => sum + size, 0);
   if (names.length < 2 || whole === 0) return null;
-  const words = names.map((name, at) => told(name, sizes[at] / whole)).join(", ");
+  const words = names.map((name, at) => inPercent(name, sizes[at] / whole)).join(", ");
   return el("div", { className: "parts", title: words, aria: { role: "img", label: `Distance: ${words}` } },
     ...names.map((_, at) => swatch(colourOf(names, at), sizes[at] / whole)));
 }

@@ -1,4 +1,4 @@
-// A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
+// A grid of any number of items, to pick one. The page holds, and asks for, only the items that are in sight.
 import { get } from "./api.js";
 import { el, say, tell, trying, whole } from "./dom.js";
 import { itemAt, labelOf, listed } from "./picture.js";
@@ -59,7 +59,7 @@ export class Picker {
     if (this.find === find && this.total) this.picked(itemAt(await this.part(0), 0));
   }
 
-  /** A part of the ids; asked for once. */
+  /** A part of the ids. Each part is asked for only once. */
   part(number) {
     if (!this.parts.has(number)) {
       const asked = get("/items", { model: this.model, find: this.find, offset: number * PART, limit: PART });

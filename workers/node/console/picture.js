@@ -2,7 +2,7 @@
 import { address, fetchPicture, get } from "./api.js";
 import { el } from "./dom.js";
 
-/** An item of a part of a list, as `GET /items` answers. */
+/** One item of `part`, an answer of `GET /items`. */
 export const itemAt = ({ items, labels }, at) => ({ id: items[at], attributes: labels?.[at] ? { label: labels[at] } : {} });
 
 /** The item with this id; `items` is an answer of `GET /items`. Only labels have to be asked for. */
@@ -19,13 +19,13 @@ let asking = Promise.resolve();
 // Atlases that were asked for and did not come yet, by address. All of their thumbnails wait together.
 const atlases = new Map();
 
-/** Ask again for a picture, unless nobody would see it by then. Answers whether the browser has it then. */
+/** Ask again for a picture, unless nobody would see it by then. Returns whether the browser has it then. */
 function askAgain(url, isShown = () => true) {
   asking = asking.then(() => isShown() && fetchPicture(url));
   return asking;
 }
 
-/** Load an atlas. A background says nothing of a picture that did not come. */
+/** Load an atlas as an image, because a background does not report that its picture did not come. */
 function loadAtlas(url) {
   const { href } = url;
   if (!atlases.has(href)) {

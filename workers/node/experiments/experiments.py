@@ -76,7 +76,7 @@ class Experiment:
 
     @property
     def outcome(self) -> Outcome:
-        """What came of it so far."""
+        """The result so far."""
         counts = self.tally.counts
         return Outcome(
             name=self.name,
@@ -98,7 +98,7 @@ class Experiments:
         self._of_model = {experiment.config.model: experiment for experiment in self.all.values()}
 
     def of(self, model: str, session: str) -> Experiment | None:
-        """The experiment that has the searches of a session in a model, if one has."""
+        """The experiment that takes a session's searches of a model; None if there is none."""
         experiment = self._of_model.get(model)
         return experiment if experiment and experiment.takes(session) else None
 
@@ -107,7 +107,7 @@ class Experiments:
         return self.all.get(search.rpartition(":")[0])
 
     def close(self) -> None:
-        """Write what is to be kept."""
+        """Write the counts of those experiments that keep them in a file."""
         for experiment in self.all.values():
             experiment.tally.write()
 

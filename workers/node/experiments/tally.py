@@ -85,7 +85,7 @@ class ExperimentTally:
             self.counts.failed += 1
 
     def shown(self, search: str, drafted: Iterable[Drafted]) -> None:
-        """Remember an answer. The same search again, as when a page is loaded again, adds what it had not shown."""
+        """Remember an answer. If the same search comes again, because a page is reloaded, its new items are added."""
         with self._changing:
             known = self._searches.pop(search, None)
             if known is None:
@@ -101,7 +101,7 @@ class ExperimentTally:
                 self._items -= len(oldest.teams)
 
     def clicked(self, search: str, items: Sequence[str]) -> int | None:
-        """Count clicks on items of an answer, each item once; how many were news. None for an unknown search."""
+        """Count clicks on items of an answer, each item once; returns how many were new, None for an unknown search."""
         with self._changing:
             known = self._searches.get(search)
             if known is None:
@@ -123,7 +123,7 @@ class ExperimentTally:
             self.write()
 
     def write(self) -> None:
-        """Write the counts, if they are kept; a disk that refuses is told of in the log."""
+        """Write the counts if they are kept. If that fails, the log says so."""
         if self._path is None:
             return
         with self._changing:

@@ -66,7 +66,7 @@ class FirstViews:
         self._making = threading.Lock()
         self._made: dict[str, View] = {}
         self.ready: set[str] = set()
-        # The named models that cannot begin, which was logged.
+        # Named models that cannot begin; the log has said so.
         self._prepared_in_vain: set[str] = set()
 
     def view(self, model: str) -> View:

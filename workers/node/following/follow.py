@@ -19,7 +19,8 @@ from omdml.workers.node.following.remarks import Remarks
 OVERDUE_S = 5.0
 # How long a stop may have to wait for the thread, seconds.
 HINT_WAIT_S = 0.2
-# Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
+# The thread counts as stuck after so many seconds without a turn. That is longer than the timeouts of any store, and
+# than most embeddings take.
 STUCK_AFTER_S = 60.0
 # A thread that computes for more than this share of the time is not stuck. A very large gallery takes minutes to embed.
 # If that counted as stuck, a supervisor would end the node at each start. On a busy machine it computes seldom.
@@ -91,7 +92,7 @@ class Follower:
 
     def _computing_s(self) -> float:
         """Seconds of processor time that the thread took since it made progress."""
-        # There is no clock before the thread runs, and none of one that ended.
+        # There is no clock before the thread runs, and none after it has ended.
         with suppress(OSError):
             return 0.0 if self._clock is None else time.clock_gettime(self._clock) - self._computed_s
         return 0.0

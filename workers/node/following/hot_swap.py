@@ -37,15 +37,15 @@ log = structlog.get_logger(__name__)
 class LiveViews:
     """What answers for each model: ``views``. Any number of threads may use it.
 
-    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Whoever replaces one holds
-    ``changing``, which is never held while a gallery is embedded for a new version. ``steps`` is what went live, and
-    when.
+    A view is replaced as a whole, by one assignment. A search that took the view before finishes with it. Code that
+    replaces a view holds ``changing``, which is never held while a gallery is embedded for a new version. ``steps`` is
+    what went live, and when.
 
     Parameters
     ----------
     catalogues
-        The catalogue of a model; asked at every refresh, so that it may take in what changed. One object as long as it
-        is one generation.
+        Returns the catalogue of a model. It is called at every refresh, so that it can take in changes. It returns the
+        same object as long as the catalogue is of the same generation.
     label
         The name of a model in metrics.
     patience_s
@@ -205,9 +205,9 @@ class LiveViews:
             self._taken_back.pop(model, None)
 
     def _take_back(self, model: str, view: View) -> None:
-        """Answer with the version before this one, whose metric cannot embed all items, although those that were tried.
+        """Answer with the version before this one, whose metric can embed the items that were tried, but not all.
 
-        Whoever refreshes the model next embeds it first, and refuses it.
+        The next refresh of the model embeds all items first, and then refuses this version.
         """
         with self.changing:
             self._taken_back[model] = view.pointer.snapshot

@@ -51,15 +51,15 @@ class Refresher:
         self, store: SnapshotStore, live: LiveViews, metrics: NodeMetrics, first: FirstViews | None = None
     ) -> None:
         self._store, self.live, self._metrics, self._first = store, live, metrics, first
-        # A lock for each model that is being refreshed or forgotten. Whoever holds it may take ``live.changing``, but
-        # not the other way round.
+        # A lock for each model that is being refreshed or forgotten. A thread that holds it may take ``live.changing``,
+        # but not the other way round.
         self._refreshing: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
         # Monotonic time at which a model's view was what the store points at.
         self._confirmed: dict[str, float] = {}
         self._behind: set[str] = set()
         # Models whose pointer vanished: they were deleted, or the store was emptied.
         self._gone: set[str] = set()
-        # The store's pointer as it was last seen, of each model for which it is behind what answers.
+        # For each model whose pointer in the store is behind what answers: this pointer, as it was last seen.
         self._fallen: dict[str, Pointer] = {}
         # What the store points at and cannot be served, by model; it was logged and counted once.
         self.refused: dict[str, RefusedSnapshot] = {}
@@ -89,7 +89,7 @@ class Refresher:
             self._fallen.pop(model, None)
 
     def refresh(self, model: str) -> View | None:
-        """Make the model's view what the store points at, if that can be served. Return the view that there is now.
+        """Make the model's view what the store points at, if that can be served. Return the view that answers now.
 
         Raises StoreError if the store is out of reach.
         """
@@ -113,7 +113,7 @@ class Refresher:
                 self.refresh(model)
 
     def _turn(self, model: str) -> threading.RLock:
-        """The lock that whoever refreshes this model holds, so that one refresh runs at a time."""
+        """The lock that a refresh of this model holds, so that only one runs at a time."""
         with self.live.changing:
             return self._refreshing.setdefault(model, threading.RLock())
 
@@ -129,7 +129,7 @@ class Refresher:
         if pointer is None and view and self._store.store_id == view.pointer.store_id:
             log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
-            # Whoever is told of it finds the view that answers now.
+            # The view is made before the step is added, because listeners that hear of the step search at once.
             if self._first:
                 self._first.prepare(model)
             self.live.steps.add_deleted(model)

@@ -106,7 +106,7 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
 def grown_index(
     index: Index | TwoStageGallery, features: Features, rows: int, origin: View | None, spread: Spread | None
 ) -> Index | TwoStageGallery:
-    """The index of this many rows with these features, of which the first ones are its own.
+    """The index with the new rows among these ``rows`` added; the first ones are those that it has.
 
     A bridge, and candidates that are ranked again, answer from the gallery of ``origin``.
     """
@@ -132,7 +132,7 @@ def same_metric(metric: Metric, other: Metric) -> bool:
 
 
 def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:
-    """The spread of these items, taken over from the view before if it is theirs."""
+    """The spread of these items; that of the view before if the items are the same."""
     if before and before.spread and before.catalogue is catalogue:
         known = before.spread
         if known.names == tuple(features) and len(known.distances) == len(next(iter(features.values()))):
@@ -211,8 +211,8 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
             f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
             f"{catalogue.generation!r}. Give both the same catalogue, and restart the node if it was built again"
         )
-    got: dict[str, Any] = dict(snapshot.metric.dims)
-    if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
+    dims: dict[str, Any] = dict(snapshot.metric.dims)
+    if wrong := {name: dim for name, dim in dims.items() if catalogue.dims.get(name) != dim}:
         raise CatalogueError(
             f"{where}: learned on dimensions {wrong}, the catalogue has {dict(catalogue.dims)}. Give worker and node "
             f"the same catalogue. If it was built again with other dimensions, {learn_again(snapshot.model)}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.node.following.went_live import Remark, Steps
 
-# Words of the history, and how listeners hear them.
+# Words of the history, and the words that listeners get instead.
 WORDS = {"held": "withheld", "drift": "drift"}
 # Seconds between two looks: a remark comes up to this much later. A look reads this many histories at most.
 LOOK_S, AT_ONCE = 1.0, 20

@@ -22,7 +22,8 @@ from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest_of
 
-# Items that a scan may leave for one query, or a SHARE of the gallery. Beyond, the old metric answers.
+# A scan may leave four items for each that is asked for, FEWEST, or a SHARE of the gallery, whichever is most. If more
+# are left, the old metric answers.
 FEWEST = 500
 SHARE = 0.02
 # Items that are searched for to see whether a bridge answers at all, and how many answers each search asks for.
@@ -52,7 +53,7 @@ class Spread:
             )
 
     def grown(self, features: Features) -> Spread:
-        """The spread of these items, of which the first ones are its own."""
+        """The spread of these items; the first of them are those that it has."""
         more = self.of({name: features[name][len(self.distances) :] for name in self.names})
         grown = copy.copy(self)
         grown.distances = np.concatenate([self.distances, more])
@@ -109,7 +110,7 @@ class Bridge:
         return self.gallery.nbytes + self._radii.nbytes
 
     def grown(self, gallery: Gallery, features: Features, spread: Spread) -> Bridge:
-        """The bridge of these items, of which the first ones are its own."""
+        """The bridge of these items; the first of them are those that it has."""
         grown = copy.copy(self)
         grown.gallery, grown.features, grown.spread = gallery, features, spread
         have = len(self._radii)
@@ -144,7 +145,10 @@ class Bridge:
         return self.gallery.candidates([query], points, k, self._radii, width, most)
 
     def expanded(self, query: Query, count: int) -> Query | None:
-        """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""
+        """The query moved towards its nearest items under the new metric.
+
+        The metric is linear, so the query's features are moved instead of its embedding.
+        """
         hits = self.nearest(query, count)
         if hits is None:
             return None
@@ -169,7 +173,7 @@ class Bridge:
         return widened
 
     def _width(self, distances: NDArray[np.float32]) -> NDArray[np.float32]:
-        # As float64, which holds squares of any float32; and without a copy of the distances.
+        # float64 holds the square of any float32. einsum converts as it goes, without a copy of the distances.
         squares = np.einsum("ij,ij,j->i", distances, distances, self._squared_norms, dtype=np.float64)
         width: NDArray[np.float32] = np.sqrt(squares).astype(np.float32) * np.float32(ROUNDING)
         return width

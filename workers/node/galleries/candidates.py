@@ -1,4 +1,4 @@
-"""Candidates from an index in a vector database, which ``omdml sync`` keeps current: what a node knows of it."""
+"""The index in a vector database that proposes candidates to a node; ``omdml sync`` keeps it current."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class CandidateIndex:
     def nearest_among(
         self, held: Held, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The same among the items that meet a condition; None if this kind of index cannot say it."""
+        """The same among the items that meet a condition; None if this kind of index cannot apply it."""
         with self._searched() as reader:
             return reader.nearest_among(held.indexed, point, count, condition)
 

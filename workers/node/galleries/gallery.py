@@ -28,9 +28,10 @@ LARGEST = float(np.finfo(np.float32).max) / 4
 AT_ONCE = 16
 # Candidates that are compared at once. Of more, the likely ones are compared first, which rules out most of the others.
 FEW = 100
-# Rows by which is tried whether the nearest rows are candidates for another metric, and how many are taken of each.
+# To try whether nearest rows will do as candidates for another metric: the number of rows that serve as queries, and
+# how many nearest rows each of them gets.
 PROBES, PROBED = AT_ONCE, 500
-# Rows of cells that are compared exactly, at least.
+# At least this many rows of the nearest cells are compared exactly.
 DEPTH = 200
 # If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
 FEW_MATCH = 0.1
@@ -176,7 +177,7 @@ class Gallery:
         return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
 
     def grown(self, features: Features) -> Self:
-        """The gallery of these items, of which the first ones are its own; raises CorruptError."""
+        """The gallery of these items; the first of them are those that it has. Raises CorruptError."""
         have = len(self.embedding)
         more = self.metric.embed({name: matrix[have:] for name, matrix in features.items()}, self.task)
         more = (more - self.centre.astype(more.dtype)).astype(np.float32)
@@ -184,7 +185,7 @@ class Gallery:
         grown = copy.copy(self)
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
-        # Its rows must not become candidates of this one, which may be tried at the same time.
+        # A copy, because probes of the grown gallery may find rows that this one lacks, and both may be tried at once.
         grown._probes = self._probes.copy()
         return grown
 
@@ -296,7 +297,7 @@ class ScoredGallery:
         self.nbytes = 0
 
     def grown(self, features: Features) -> ScoredGallery:
-        """The gallery of these items, of which the first ones are its own."""
+        """The gallery of these items; the first of them are those that it has."""
         return ScoredGallery(self.metric, features, self.task)
 
     def nearest(self, query: Query, k: int) -> Hits:
@@ -386,7 +387,7 @@ def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:
 
 
 def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> Hits:
-    """The k closest of these rows, which rise: ties fall to the lowest row. MeasureError if a distance is none."""
+    """The k closest of these rows, which rise; ties fall to the lowest. MeasureError if a distance is not finite."""
     if not np.isfinite(distances).all():
         raise MeasureError("its distance from an item is not finite")
     order = np.argsort(distances, kind="stable")[:k]

@@ -29,8 +29,8 @@ from omdml.workers.node.galleries.gallery import (
     closest,
 )
 
-# Candidates of a search at least, and for each item that is asked for. If they were more than MOST, the version before
-# answers.
+# A search takes DEPTH candidates, or FOR_EACH for each item that is asked for if these are more. If they are more than
+# MOST, the version before answers.
 DEPTH, FOR_EACH, MOST = PROBED, 20, 5_000
 # How many answers each search asks for that tries whether candidates will do.
 PROBED_K = 10
@@ -66,7 +66,7 @@ class Reranking:
         return self.gallery.nbytes
 
     def grown(self, gallery: Gallery, features: Features) -> Reranking:
-        """The same with these items, of which the first ones are its own."""
+        """The same with these items; the first of them are those that it has."""
         grown = copy.copy(self)
         grown.gallery, grown.features = gallery, features
         return grown

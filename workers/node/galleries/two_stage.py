@@ -1,7 +1,8 @@
-"""A gallery that is not here: an index proposes candidates, and their features are compared under the live metric.
+"""A gallery that the node does not hold: an index proposes candidates, which are compared under the live metric.
 
-Nothing of n rows is held: features are read from the catalogue, a few hundred rows for each search. Candidates come
-from one version of the index, distances from one version of the model, which may be a later one.
+The node keeps embeddings only of rows that the index lacks. It reads the features of candidates from the catalogue, a
+few hundred rows for each search. Candidates come from one version of the index, distances from one version of the
+model, which may be a later one.
 
 The metric's embedding is turned as a whole so that it lies as close as possible to what the index holds, by a sample
 of items that are in both (the orthogonal Procrustes problem, as ``omdml sync`` turns one version to the next). So the
@@ -29,7 +30,7 @@ from omdml.workers.node.galleries.candidates import TRIES, CandidateIndex, Held
 from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest
 
 Result = TypeVar("Result")
-# Candidates that are compared at least, and that an index is asked for at most.
+# At least DEPTH candidates are compared. The index is asked for at most MOST.
 DEPTH, MOST = 200, 2_000
 # If the rows that a filter leaves have at most this many numbers, all of them are compared, and the index is not asked:
 # about 10 ms of work.
@@ -57,7 +58,7 @@ class Fitted(NamedTuple):
 
 
 class TwoStageGallery:
-    """The first ``count`` rows of a catalogue, of which an index knows candidates.
+    """The first ``count`` rows of a catalogue, among which an index proposes candidates.
 
     Raises
     ------
@@ -87,7 +88,7 @@ class TwoStageGallery:
         return fitted.turn.nbytes + fitted.held.places.nbytes + (fitted.later.nbytes if fitted.later else 0)
 
     def grown(self, count: int) -> TwoStageGallery:
-        """The gallery of this many rows, of which the first ones are its own; raises CorruptError."""
+        """The gallery of this many rows; the first of them are those that it has. Raises CorruptError."""
         grown = copy.copy(self)
         grown._count, grown._fitting = count, threading.Lock()
         grown._features = self._rows_of(self._catalogue, count)
@@ -216,7 +217,8 @@ class TwoStageSearch:
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
         more = min(MOST, max(depth, int(depth * len(among) / matching)))
         rows = np.empty(0, np.int64)
-        # To filter costs an index more than to propose more items (deploy/VECTORS.md). It must if too few would match.
+        # Proposing more items costs an index less than filtering (deploy/VECTORS.md). The index filters only if too few
+        # of the proposed items would match.
         if not pushed or MOST * matching >= enough * len(among):
             rows = self._answerable(index.nearest(held, place, more), among)
         if pushed and len(rows) < enough:

@@ -57,8 +57,9 @@ def create_app(
 ) -> Starlette:
     """The app of a node that is started by the caller; ``access`` says who may write.
 
-    A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
-    unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
+    A node without a token answers only requests that name this machine or one of ``hosts``. A node with a token answers
+    requests for any host, unless ``hosts`` names some. ``pictures`` returns those of a model's items. ``office`` does
+    what operators ask for.
     """
     trials = ExperimentEndpoints(node, access, experiments or Experiments({}))
     routes = [

@@ -3,12 +3,12 @@ many bytes a request may have besides its body, and how many requests may wait.
 
 uvicorn waits for ever for the rest of a request, and for a client that does not read its answer. It keeps heads and
 trailers of any length, and any number of requests that a client sends ahead. Its other parser, h11, has a limit for
-heads and trailers, but takes 0.44 s for 256 KiB of a body in pieces of one byte, in which nobody else is answered; this
-one takes 0.012 s.
+heads and trailers. But it takes 0.44 s for 256 KiB of a body in pieces of one byte, and nobody else is answered in that
+time. The parser that is used here, httptools, takes 0.012 s.
 
 Some clients offer HTTP/2 in their first request, among them Java's with its defaults. A server may ignore that offer.
-This parser takes the request to end behind its head: uvicorn answers it without its body, and takes the body for the
-next request. Here such a request is parsed a second time, without the offer.
+But httptools then lets the request end after its head. uvicorn would answer it without its body, and take the body for
+the next request. So such a request is parsed a second time, without the offer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ MAX_CONNECTIONS = 1000
 REQUEST_S = 30.0
 # Bytes of a request's first line, its header fields and its trailers together.
 MAX_HEAD_BYTES = 64 << 10
-# A field costs a hundred times its length if that is three bytes.
+# The number of fields has a limit of its own, because a field of three bytes costs a hundred times its length.
 MAX_FIELDS = 100
-# Bytes of all answers that clients do not read for now. The answer that has waited longest is given up beyond that.
+# Bytes of all answers that wait for their clients to read them. If there are more, the one that has waited longest is
+# given up.
 MAX_UNREAD_BYTES = 256 << 20
 # Seconds between lines of the log about refused connections.
 EVERY_S = 60.0
@@ -45,14 +46,14 @@ log = structlog.get_logger(__name__)
 
 
 class Counted:
-    """One line of the log a minute about something that others can make happen without end, with how often it did."""
+    """Logs an event that others can cause without end: at most one line a minute, which says how often it happened."""
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._event, self._clock = event, clock
         self._count, self._logged_at = 0, -math.inf
 
     def tell(self, **fields: object) -> None:
-        """Count that it happened once more, and say so if the last line is a minute old."""
+        """Count the event once more, and log it if the last line is a minute old."""
         self._count += 1
         now = self._clock()
         if now - self._logged_at >= EVERY_S:
@@ -162,7 +163,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     @property
     def _offers(self) -> bool:
-        """Whether this request offers another protocol. What asks for a tunnel is no request here anyway."""
+        """Whether this request offers another protocol. CONNECT, which asks for a tunnel, does not count."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def on_headers_complete(self) -> None:
@@ -193,7 +194,10 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, or too long a one, and end the connection; ``msg`` is uvicorn's."""
+        """Refuse bytes that are not a request, or a request that is too long, and end the connection.
+
+        ``msg`` is uvicorn's sentence about them.
+        """
         if self._head_bytes > MAX_HEAD_BYTES or self._fields > MAX_FIELDS:
             self._refuse()
         else:

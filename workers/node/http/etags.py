@@ -6,7 +6,7 @@ import re
 
 from starlette.requests import Request
 
-# What an answer has, between quotes; a weak tag is as good as a strong one here.
+# A tag, between quotes. Weak and strong tags are compared alike.
 TAG = re.compile(r'(?:W/)?("[^"]*")')
 ANY = "*"
 
@@ -17,7 +17,7 @@ def has(request: Request, tag: str) -> bool:
 
 
 def has_any(request: Request) -> bool:
-    """Whether the client has an answer, whichever, and wants none if there is one."""
+    """Whether the client sent ``*``: it has some answer, and wants none if any answer exists."""
     return _sent(request).strip() == ANY
 
 

@@ -1,4 +1,4 @@
-"""Searches that ask for a version at least: the node waits a little until it is live.
+"""Searches that name the lowest version that may answer: the node waits a little until it is live.
 
 Two nodes swap a new version in at slightly different moments. A client whose searches go now to one, now to the other
 may see version 12 and then 11; one that sends ``min_version=12`` with the second search does not.
@@ -15,7 +15,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.options import SearchError
 from omdml.workers.node.view import View
 
-# Seconds until a node that does not have the version yet says so: more than it takes to hear of it without a hint.
+# Seconds that a node waits for the version: more than it takes to hear of a version without a hint.
 WAIT_S = 2.0
 LOOK_EVERY_S = 0.01
 

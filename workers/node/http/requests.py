@@ -42,7 +42,7 @@ Version = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(description="An older version, which the store still keeps, that answers instead of the live one"),
 ]
-# How fields look whose type alone does not say it.
+# Examples of fields whose type alone does not show how they look.
 EXPECTED = {
     "text": ', as in {"text": {"title": "red shirt"}}, by column of text',
     "features": ', as in {"features": {"color": [0.93, 0.11]}}, by modality',
@@ -355,7 +355,7 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
     checked = Checked([], [], UnreadFields())
-    # curl says of JSON that it is a form.
+    # curl sends JSON under the content type of forms, so only MessagePack is told apart here.
     event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"
     for number, payload in enumerate(payloads, start=1):
         try:

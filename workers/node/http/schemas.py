@@ -245,7 +245,7 @@ BEHIND = {
     }
 }
 
-# Bodies in which the node itself refuses unknown fields, and limits that it checks itself: its words help more.
+# Bodies whose unknown fields and limits the node checks itself, because its messages help more.
 CLOSED = ("Search", "Move", "Clicks")
 OF_PAGES = {"k": {"minimum": 1, "maximum": MAX_K}, "offset": {"minimum": 0, "maximum": MAX_K - 1}}
 LIMITS = {

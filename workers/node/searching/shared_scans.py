@@ -23,8 +23,8 @@ from omdml.workers.node.view import View
 
 # Numbers that a scan reads. Fewer take under 0.2 ms, and the hop to a thread costs as much.
 INLINE_WORK = 3_000_000
-# Items of all answers, about a millisecond. If there were more, the event loop would compute the answers of all
-# searches at hand before it sends the first of them, and hold them all in memory.
+# Items of all answers together; so many take about a millisecond. With more, the event loop would compute the answers
+# of all searches at hand before it sends the first of them, and hold them all in memory.
 INLINE_ITEMS = 1000
 
 

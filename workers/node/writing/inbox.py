@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
-    """A checked event as it goes to the log, which is as it came: written again it could be too large."""
+    """A checked event with its original bytes, which go to the log: encoded again, they could be too many."""
 
     payload: bytes
     key: str | None
@@ -94,7 +94,7 @@ class Inbox:
         return Event(payload.strip(), key)
 
     def put(self, events: Sequence[Event]) -> Future[int]:
-        """Their number, as soon as all of them are durable; the future raises SourceError if they may not be.
+        """Queue events; the future gives their number once all are durable, and raises SourceError if they may not be.
 
         Raises SourceError if too many wait already.
         """
@@ -110,7 +110,7 @@ class Inbox:
         """Send everything, make it durable once, then acknowledge each."""
         try:
             with self._metrics.flush.time():
-                # At once, so that a log whose disk is full takes none of what is refused.
+                # In one call, so that a log whose disk is full takes none of the events that are then refused.
                 self._sink.send_many([event for delivery in batch for event in delivery.events])
                 self._sink.flush()
         except Exception as error:

@@ -55,10 +55,10 @@ class ItemWriter:
         return self._queue.alive
 
     def put(self, catalogue: Catalogue, changes: Prepared) -> Future[Changed]:
-        """What became of the changes, as soon as they are durable and this node answers with them.
+        """Queue changes; the future gives their result once they are durable and this node answers with them.
 
-        The future raises ChangeError if they cannot be made, and CatalogueError if they were not, or if nobody knows:
-        to send them again does no harm. Raises CatalogueError if too many requests wait already.
+        The future raises ChangeError if they cannot be made. It raises CatalogueError if they were not made, or if that
+        is not known; sending them again does no harm. Raises CatalogueError if too many requests wait already.
         """
         done: Future[Changed] = Future()
         self._queue.put(ChangeRequest(catalogue, changes, done, time.perf_counter()))

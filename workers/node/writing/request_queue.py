@@ -88,7 +88,7 @@ class RequestQueue(Generic[R]):
         """Put a request into the queue; raises the error of ``refused`` if the queue is full."""
         if self._closed:
             raise self._stopping()
-        # It cannot be cancelled from now on, for it may be done already: the thread that sets ``done`` would end.
+        # From now on the future cannot be cancelled. Otherwise the thread would fail when it sets ``done``, and end.
         request.done.set_running_or_notify_cancel()
         try:
             self._waiting.put_nowait(request)

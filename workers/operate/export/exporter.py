@@ -195,8 +195,8 @@ class Exporter:
         1. The part is written under another name, and renamed when it is on the disk. Nobody reads it yet. After a
            crash the next start overwrites it.
         2. The manifest is replaced. From now on readers see the part.
-        3. Folders are deleted that neither this manifest nor the previous one names. So whoever still reads by the
-           previous one finds all of its parts.
+        3. Folders are deleted that neither this manifest nor the previous one names. So a program that still reads by
+           the previous one finds all of its parts.
         """
         before = self.manifest
         parts = before.parts if before and changes is not None else ()

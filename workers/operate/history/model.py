@@ -20,7 +20,7 @@ from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.operate.replay import nothing_timed
 
 
-class Said(NamedTuple):
+class EventWithoutItems(NamedTuple):
     """The parts of an event that the protocol needs besides its comparisons."""
 
     id: str | None
@@ -51,7 +51,7 @@ class ChunkFacts(NamedTuple):
 def without_payloads(batch: Batch) -> Batch:
     """Only what the protocol needs of a batch: positions, ids of events, and the headers that mark a copy."""
     slim = Batch()
-    slim.events = cast(list[AnyFeedback], [Said(event.id) for event in batch.events])
+    slim.events = cast(list[AnyFeedback], [EventWithoutItems(event.id) for event in batch.events])
     slim.id_counts = [0] * len(batch.records)
     slim.times = [None] * len(batch.records)
     slim.records = [

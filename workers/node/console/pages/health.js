@@ -39,16 +39,16 @@ export async function healthPage(place) {
     el("section", { className: "card stack" }, el("h2", {}, "Feedback log"), partitions)));
 
   async function refreshNode() {
-    const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]).catch((error) => {
+    const [alive, able, status] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]).catch((error) => {
       // What was seen before says nothing of a node that does not answer now.
       node.replaceChildren(tag("bad", error.message));
       models.replaceChildren();
       throw error;
     });
     refill(node, tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
-      tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
+      tag(status.stale_seconds > 0 ? "warn" : "good", status.stale_seconds > 0 ? `${seconds(status.stale_seconds)} behind` : "up to date"));
     redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["click to live, 99 of 100", "number"], ["live since", ""], ["note", "wide"]],
-      told.models.map((one) => (one.ready
+      status.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
           one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`
             : one.store_fell_back ? "the store has an older version than this, or none. While the store is empty, do not restart this node: see the runbook, OmdmlStoreChanged" : one.pinned ? "pinned" : ""]

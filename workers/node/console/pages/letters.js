@@ -27,24 +27,24 @@ export async function lettersPage(place, { model }) {
 
   async function refresh() {
     summary.textContent = "Reading the newest dead letters ...";
-    let found;
+    let answer;
     try {
-      found = await get("/letters", wanted());
+      answer = await get("/letters", wanted());
     } catch (error) {
       summary.textContent = error.message;
       throw error;
     }
-    const known = [...new Set([...Object.keys(found.reasons), state.reason])].filter(Boolean).sort();
-    choices(reasons, [["", "any"], ...known.map((name) => [name, found.reasons[name] ? `${name} (${whole(found.reasons[name])})` : name])], state.reason);
-    const shown = found.letters.length < found.total ? `, the newest ${whole(found.letters.length)} are shown` : "";
-    summary.textContent = found.total
-      ? `${whole(found.total)} ${found.total === 1 ? "letter" : "letters"}${shown}, ${whole(found.open)} open.${found.whole ? "" : " Older ones were not read; omdml letters list shows all."}`
+    const known = [...new Set([...Object.keys(answer.reasons), state.reason])].filter(Boolean).sort();
+    choices(reasons, [["", "any"], ...known.map((name) => [name, answer.reasons[name] ? `${name} (${whole(answer.reasons[name])})` : name])], state.reason);
+    const shown = answer.letters.length < answer.total ? `, the newest ${whole(answer.letters.length)} are shown` : "";
+    summary.textContent = answer.total
+      ? `${whole(answer.total)} ${answer.total === 1 ? "letter" : "letters"}${shown}, ${whole(answer.open)} open.${answer.whole ? "" : " Older ones were not read; omdml letters list shows all."}`
       : `No ${state.open ? "open " : ""}dead letters${state.reason || state.ours ? " of this kind" : ""}: every event could be learned.`;
-    const open = found.letters.filter((letter) => !letter.since_then).map((letter) => letter.position);
+    const open = answer.letters.filter((letter) => !letter.since_then).map((letter) => letter.position);
     every.replaceChildren(...(open.length > 1 ? [settle("Send all of these again", "resend", open), settle("Dismiss all of these", "dismiss", open)] : []),
       el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/letters", { parameters: wanted() }) } }, "Copy as curl"));
-    copy.element.hidden = !found.letters.length;
-    list.replaceChildren(...found.letters.map(card));
+    copy.element.hidden = !answer.letters.length;
+    list.replaceChildren(...answer.letters.map(card));
   }
 
   function card(letter) {

@@ -13,7 +13,7 @@ const SHOWN = 20;
 const PAUSE_MS = 150;
 // If no version came for so long after marks were sent, the page says why there may be none.
 const LATE_MS = 4000;
-// Marks that are kept for judging are never learned. A version that comes later than this may be that of another person.
+// Marks that are held out are never learned. A version that comes later than this may have learned another person's marks.
 const TOLD_MS = 60000;
 // While others teach the model, the page waits so long between two searches that nobody on it asked for.
 const FOLLOW_MS = 1000;
@@ -89,23 +89,23 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     await first(labelOf(one));
   }
 
-  /** Search by words, vectors or a picture; `looks` shows what was asked, `told` says what it is. */
-  async function describe(query, looks, told) {
+  /** Search by words, vectors or a picture; `looks` shows what was asked, `description` says what it is. */
+  async function describe(query, looks, description) {
     begin(query);
-    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${told}`));
+    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${description}`));
     picker.choose("");
-    await first(told);
+    await first(description);
   }
 
-  /** Search for a query that is new; `told` says what it is. */
-  async function first(told) {
+  /** Search for a query that is new; `description` says what it is. */
+  async function first(description) {
     const { query } = state;
     const answered = await again().catch((error) => {
       // Results of the query before would look like an answer to this one.
       if (state.query === query) wipe();
       throw error;
     });
-    if (answered) tell(`${state.shown.length} results similar to ${told}.`);
+    if (answered) tell(`${state.shown.length} results similar to ${description}.`);
   }
 
   function wipe() {
@@ -260,7 +260,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const words = !fromItem() ? "Marks need an item to compare with: open a result, and mark what is similar to it."
       : ready ? `${counts} Once sent, they cannot be taken back.`
         : none ? "Mark what fits and what does not." : `${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`;
-    // Screen readers tell it again if it is only written again.
+    // Screen readers would read it again even if the same text is only written again.
     if (counted.textContent !== words) counted.textContent = words;
   }
 
@@ -275,7 +275,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const sent = event();
     const pairs = sent.relevant.length * sent.irrelevant.length;
     const { marks, interleaved } = state;
-    // Whoever clicks twice sends once, and marks that are set meanwhile are for the next time.
+    // Two clicks send once. Marks that are set meanwhile are sent the next time.
     state.marks = unsentOf(sent.query, new Map());
     drawMarks();
     // Until the node says when it took the marks, nobody can say whether a version has learned them.
@@ -328,10 +328,10 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     if (!answers(newest) && !(await trying(again))) return;
     const passed = learned ? performance.now() - waiting.since : Infinity;
     if (passed < TOLD_MS) {
-      const told = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
-      news.textContent = told;
+      const sentence = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
+      news.textContent = sentence;
       news.hidden = false;
-      say(told, false, !inSight(news));
+      say(sentence, false, !inSight(news));
     }
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
@@ -376,7 +376,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     end();
     throw error;
   }
-  // Unless somebody was quicker.
+  // If somebody has searched meanwhile, that search stays.
   if (!state.query) await trying(() => search(one));
   return end;
 }

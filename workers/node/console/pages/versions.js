@@ -20,7 +20,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   const compared = el("div", { className: "two" });
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
   const shown = el("span", { className: "asked", hidden: true });
-  const told = el("div");
+  const historyTable = el("div");
   const later = { change: () => trying(compare), blur: () => looking.ask() };
   const from = el("select", { aria: { label: "Before" }, on: later });
   const to = el("select", { aria: { label: "After" }, on: later });
@@ -43,7 +43,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), shown,
         el("div", { className: "pair" }, el("label", {}, "Query ", query), any), el("div", { className: "pair" }, el("label", {}, "before ", from), el("label", {}, "after ", to)),
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), trouble, compared),
-    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
+    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), historyTable));
 
   let described = null;
   // The newest line of the history that this page shows.
@@ -55,23 +55,23 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
     described = models.find((one) => one.model === model) ?? null;
     drawNow(lines.some((line) => line.what === "published" && line.version < described?.version));
-    // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
-    const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
-    // A node makes the start again. A model that began with a parent has no other than what is kept.
-    const comparable = [...new Set([...(described?.begins_with ? [] : [0]), ...kept])].sort((a, b) => a - b);
+    // A line about a publication stays as long as the version is kept. Lines about moves stay longer.
+    const versions = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
+    // A node makes the start again. A model that began with a parent has no other start than what is kept.
+    const comparable = [...new Set([...(described?.begins_with ? [] : [0]), ...versions])].sort((a, b) => a - b);
     options(from, comparable, comparable[0]);
     options(to, [...comparable, LIVE], LIVE);
-    if (asked || !told.matches(":hover, :has(:focus-visible)")) {
+    if (asked || !historyTable.matches(":hover, :has(:focus-visible)")) {
       seen = Math.max(0, ...lines.map((line) => line.serial));
-      drawHistory(lines, kept);
+      drawHistory(lines, versions);
     }
     if (to.value === LIVE && query.value) await compare(false);
   }
 
-  function drawHistory(lines, kept) {
-    redraw(told, table([["version", "number"], ["what", ""], ["go to", ""], ["when", ""], ["who", ""], ["why", "wide"]], lines.toReversed().map((line) => [
+  function drawHistory(lines, versions) {
+    redraw(historyTable, table([["version", "number"], ["what", ""], ["go to", ""], ["when", ""], ["who", ""], ["why", "wide"]], lines.toReversed().map((line) => [
       whole(line.version), whatOf(line),
-      kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
+      versions.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
       day(line.at), line.actor ?? "", line.reason ?? "",
     ]), "History"));
   }
@@ -120,7 +120,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   async function compareAny(asked = true) {
     const before = query.value;
     const { id } = await anyItem(model, items.total);
-    // Whoever typed meanwhile asks for something else.
+    // If somebody has typed meanwhile, this answer is not the one that is asked for.
     if (query.value !== before) return;
     query.value = id;
     await compare(asked);
@@ -163,10 +163,10 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     if (asked) tell(`${titleOf(before.version)}, and ${titleOf(after.version)}: ${after.items.filter((one, rank) => ranks.get(one.id) !== rank).length} of ${after.items.length} items moved.`);
   }
 
-  // Whoever is about to press "Pin this" presses no "Unpin".
+  // A button does not change under the pointer: somebody about to press "Pin this" must not press "Unpin".
   const looking = new Seldom(() => (now.matches(":active") ? looking.ask() : trying(() => refresh(false))), LOOK_MS);
-  told.addEventListener("pointerleave", () => looking.ask());
-  told.addEventListener("focusout", () => looking.ask());
+  historyTable.addEventListener("pointerleave", () => looking.ask());
+  historyTable.addEventListener("focusout", () => looking.ask());
   const forget = onStep((step) => { if (step.model === model) looking.ask(); });
   const end = () => {
     forget();

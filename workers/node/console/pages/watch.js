@@ -74,11 +74,11 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     // Every version is judged. Screen readers tell only another decision.
     if (decided && decided !== judged.decision) tell(`The guard: ${wordsOf(judged.decision)}.`);
     decided = judged.decision;
-    const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
-    refill(decisions, ...told.map((line) => el("li", {},
+    const shown = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
+    refill(decisions, ...shown.map((line) => el("li", {},
       el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, whatOf(line)), `version ${whole(line.version)}`,
       el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
-    ...(told.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
+    ...(shown.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
   }
 
   const drawing = new Seldom(draw, DRAW_MS);
@@ -101,7 +101,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   looking.ask(true);
   early.forEach(hear);
   const ignore = onRemark((remark) => { if (remark.model === model) looking.ask(true); });
-  // What was remarked while this page did not listen.
+  // Remarks that came while this page did not listen.
   const unwatch = whileSeen(() => looking.ask(), WITHHELD_MS);
   return () => {
     unwatch();
@@ -153,10 +153,10 @@ function judgement({ decision, at, reason, sentence, margin, doubt, version, ref
   ].filter(Boolean);
 }
 
-/** Lines over time, and the same as a table for who does not see lines. */
+/** Lines over time, and the same figures as a table for people who do not see lines. */
 class Chart {
-  constructor(title, about, told, series, nothing = "Nothing was learned since this node started. Send feedback, or mark something under Try.") {
-    Object.assign(this, { told, series, names: "", plot: null });
+  constructor(title, about, format, series, nothing = "Nothing was learned since this node started. Send feedback, or mark something under Try.") {
+    Object.assign(this, { format, series, names: "", plot: null });
     this.canvas = el("div", { aria: { role: "img", label: `${title}, as lines; the table below has the numbers` } });
     this.rows = el("div");
     this.details = el("details", { on: { toggle: () => this.fill() } }, el("summary", {}, "As a table", el("span", { className: "unseen" }, `: ${title}`)), this.rows);
@@ -200,10 +200,10 @@ class Chart {
       padding: [null, 36, null, null],
       // One point alone would stretch over a day.
       scales: { x: { range: ({ data: [times] }, low, high) => (times.length === 1 ? [times[0] - ALONE_S, times[0] + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
-      axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
+      axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.format) }],
       // Beside the lines, the newest values, unless a pointer is at others.
       series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({
-        label, stroke: colour(`--series-${this.colours[at]}`), paths: this.paths[at], width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
+        label, stroke: colour(`--series-${this.colours[at]}`), paths: this.paths[at], width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.format(index === null ? plot.data[series].at(-1) : value),
       }))],
     }, this.columns, this.canvas);
   }
@@ -212,7 +212,7 @@ class Chart {
   fill() {
     if (!this.details.open || !this.columns) return;
     const [times, ...columns] = this.columns;
-    const rows = times.map((at, row) => [clock(at), ...columns.map((column) => this.told(column[row]))]);
+    const rows = times.map((at, row) => [clock(at), ...columns.map((column) => this.format(column[row]))]);
     redraw(this.rows, table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
   }
 

@@ -30,7 +30,7 @@
       var shown = new Set(Array.from(list.querySelectorAll("[data-omdml-item]"), function (item) {
         return item.dataset.omdmlItem;
       }));
-      // What was clicked earlier on was neither passed over nor is it news.
+      // Clicks on this list that were sent earlier are no news. Their items were not passed over, so they are left out.
       var left = Array.from(shown).filter(function (item) { return items.has(item) || !before.has(item); }).slice(0, MOST);
       var page = { type: "page", model: model, query: list.dataset.omdmlQuery, shown: left };
       if (script.dataset.user) page.user = script.dataset.user;

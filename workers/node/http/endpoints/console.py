@@ -31,7 +31,7 @@ FILES = {str(path.relative_to(FOLDER)): path.read_bytes() for path in sorted(FOL
 
 
 async def begin(_: Request) -> Response:
-    """To the console, whatever a proxy puts before the path."""
+    """Redirect to the console by a relative address, because a proxy may put something before the path."""
     return RedirectResponse("console/")
 
 

@@ -60,7 +60,8 @@ class ExperimentEndpoints:
     ) -> Answer | None:
         """The interleaved answer to a search; None if the model alone is to answer it.
 
-        A search that asks for a version, for several queries, for a task or by elements is none of a visitor's.
+        The model alone answers a search that has several queries, or names a version, a task or a way to compare sets
+        (``by``), because such searches do not come from visitors.
         """
         if not self._experiments.all or asked.version is not None or asked.queries or asked.task or asked.by:
             return None
@@ -109,5 +110,5 @@ class ExperimentEndpoints:
         return reply(Clicked(counted), HTTPStatus.ACCEPTED)
 
     async def outcomes(self, request: Request) -> Response:
-        """What came of each experiment so far."""
+        """The result of each experiment so far."""
         return reply({"experiments": [experiment.outcome for experiment in self._experiments.all.values()]})

@@ -69,7 +69,7 @@ class MoveEndpoints:
 
     def _moved(self, move: Callable[..., Pointer], model: str, asked: Move, why: Why) -> Pointer:
         store = self._node.store
-        # Of two who press a button in the same moment, the second one sees the move of the first.
+        # If two people press a button at the same moment, the second request sees the move of the first.
         with self._moving:
             if asked.seen is not None:
                 moves.check_seen(store, model, asked.seen)

@@ -23,7 +23,7 @@ from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from omdml.workers.node.view import View
 
-# Of the digest of a version, enough to tell it from another one.
+# Digits of a version's digest that are enough to tell it from another version.
 DIGITS = 16
 
 

@@ -1,4 +1,4 @@
-"""What a node shows to whoever watches: items, pictures, how a model changed, what a snapshot holds; live events."""
+"""Endpoints that show what a node has: items, pictures, how a model changed, what a snapshot holds, and live events."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class WatchEndpoints:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), LOOK_S)
                 if came.is_set() and (early_s := told_at + PAUSE_S - time.monotonic()) > 0:
-                    # The first step after a pause is told at once, those that follow it closely come together.
+                    # The first step after a pause is sent at once. Steps that follow it closely are sent together.
                     await asyncio.sleep(early_s)
                 came.clear()
                 news = [waiting.popleft() for _ in range(len(waiting))]

@@ -13,7 +13,7 @@ REFUSED = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
 
 
 class Compressed(GZipMiddleware):
-    """Compresses as Starlette does, but not for clients that refuse it, which Starlette takes for a wish."""
+    """Compresses as Starlette does, but not for clients that refuse gzip (``gzip;q=0``), which Starlette overlooks."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if REFUSED.search(", ".join(Headers(scope=scope).getlist(NAME.decode()))):

@@ -16,9 +16,9 @@ from omdml.workers.node.http.body_limits import MAX_BODIES_BYTES
 
 # A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
 AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")
-# If bodies took as much as this together, what the C library keeps for later is given back to the system.
+# If all bodies together took so many bytes, memory that the C library keeps for later is given back to the system.
 LARGE_BYTES = 1 << 20
-# Seconds after the first of them; several are given back at once.
+# It is given back so many seconds later, once for all requests that ended meanwhile.
 TRIM_AFTER_S = 1.0
 
 
@@ -84,7 +84,7 @@ class Tokens:
 
 
 class Bodies:
-    """Bounds what the bodies of all requests together take until these are answered."""
+    """Bounds the memory that the bodies of all requests take together, from when they come until they are answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._held, self._trimming = app, 0, False

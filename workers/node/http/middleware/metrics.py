@@ -40,7 +40,7 @@ class HttpMetrics:
         new.gauge("connections_limit", "Most open connections allowed").set(limit)
 
     def not_a_request(self, code: int) -> None:
-        """A connection was ended that sent no request, or too long a one."""
+        """Count a connection that was ended because it sent no request, or one that is too long."""
         self.requests.labels(OTHER, OTHER, str(code)).inc()
 
 

@@ -1,4 +1,4 @@
-"""Every request has an id, which its answer and the lines of the log about it bear."""
+"""Every request has an id, which is in its answer and in the lines of the log about it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Identified:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on, and have the answer bear the id."""
+        """Go on, and add the id to the answer."""
         brought = Headers(scope=scope).get(HEADER, "")
         scope[HEADER] = brought if WELL_FORMED.fullmatch(brought) else uuid.uuid4().hex
-        # Each request is a task of its own, so nobody else's lines bear it.
+        # Each request is a task of its own, so the lines of other requests do not get this id.
         structlog.contextvars.bind_contextvars(request_id=scope[HEADER])
 
         async def named(message: Message) -> None:

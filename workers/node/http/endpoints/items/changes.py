@@ -64,7 +64,7 @@ class ItemsChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemEndpoints:
-    """Endpoints that change the items of a node's catalogues; whoever writes must send the token if there is one."""
+    """Endpoints that change the items of a node's catalogues. If the node has a token, a request must send it."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:
         self._node, self._access = node, access

@@ -28,7 +28,7 @@ def described(catalogue: Catalogue, asked: Search) -> Search:
 
 
 def describes(catalogue: Catalogue) -> dict[str, Any]:
-    """What a search may bring instead of an item: names of texts, whether a picture, and vectors of what lengths."""
+    """What a search may bring instead of an item: columns of text, a picture or none, and vectors of these lengths."""
     describer = catalogue.describer
     return {
         "texts": list(describer.texts) if describer else [],
