@@ -47,7 +47,7 @@ def test_after_the_answer_the_mark_stays_below_what_was_learned_since(world, sav
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_worker_that_is_killed_while_the_store_saves_loses_and_doubles_nothing(world, saving, answered):
+def test_a_kill_while_the_store_saves_loses_and_doubles_nothing(world, saving, answered):
     world.send(*EVENTS[10:])
     run_until_idle(saving, turns=3)
     kill(world, saving)
