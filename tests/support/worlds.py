@@ -34,7 +34,6 @@ from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.learning.aside import AtOnce
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services
 from omdml.workers.learning.worker import LearnerWorker
@@ -178,7 +177,7 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None, source=None, accept_gap=False, registry=None, aside=None) -> LearnerWorker:
+    def worker(self, store=None, source=None, accept_gap=False, registry=None) -> LearnerWorker:
         """A new worker on the same log and store. Its clock goes on by a second at every look."""
         services = Services(
             store=store or self.store,
@@ -189,7 +188,6 @@ class World:
             platform="test",
             clock=lambda: float(self.now()),
             accept_gap=accept_gap,
-            aside=aside or AtOnce(),
         )
         return LearnerWorker(services, WorkerConfig())
 

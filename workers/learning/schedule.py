@@ -54,8 +54,6 @@ class Schedule:
         self._drained = False
         # Whether the last round of saving stopped because its time was up.
         self._cut_short = False
-        # Whether marks and commits have to follow the last round of saving.
-        self._to_advance = False
         # Whether the last poll brought as many records as it may.
         self._behind = False
 
@@ -81,9 +79,7 @@ class Schedule:
         self.merging.turn(self._partitions)
         # Saving stops after half its interval, so that learning goes on. If there is nothing to learn, it goes on.
         at_once = self._drained and self._cut_short
-        if self._to_advance:
-            self._advance()
-        elif at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
+        if at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
             self.save(now)
 
     def publish(self, now: float) -> None:
@@ -100,10 +96,9 @@ class Schedule:
         self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 
     def save(self, now: float) -> None:
-        """Begin to save the oldest changes of all partitions. Marks and commits follow once the store has answered.
+        """Save the oldest changes of all partitions, then move marks and commits as far as the saves allow.
 
-        Events that come until then are learned and go live in the turns between. A round saves at least one model. It
-        stops if the byte rate is used up, or after half of the time between two rounds.
+        It saves at least one model. It stops if the byte rate is used up, or after half of the time between two rounds.
         """
         allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
@@ -117,18 +112,9 @@ class Schedule:
                 # Bytes are allowed again only as time goes by.
                 self._cut_short = allowance.left > 0
                 break
-        self.saved_at = self._services.clock()
-        self._to_advance = True
-        self._advance()
-
-    def _advance(self) -> None:
-        """Move marks and commits as far as the saves allow, if the store has answered them."""
-        if any(owned.models.is_saving for owned in self._partitions.values()):
-            return
         for owned in self._partitions.values():
-            owned.models.settle()
             owned.saving.advance(self._owned.untaken(owned.partition))
-        self._to_advance = False
+        self.saved_at = self._services.clock()
         self._measures.set_unsaved(self._partitions)
         for owned in self._partitions.values():
             owned.claiming.try_waiting()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from omdml.streams.letters import DeadLetters
@@ -11,7 +10,6 @@ from omdml.streams.protocols.log import Source
 from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.refusal_log import RefusalLog
-from omdml.workers.learning.aside import AtOnce
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.model.allowance import Allowance
 from omdml.workers.model.memory_budget import MemoryBudget
@@ -38,5 +36,3 @@ class Services:
     refusals: RefusalLog = field(default_factory=RefusalLog)
     # How many bytes checkpoints may take for now.
     allowance: Allowance = field(default_factory=Allowance)
-    # Has the store save checkpoints while the worker goes on learning. It does one thing after the other.
-    aside: Executor = field(default_factory=AtOnce)

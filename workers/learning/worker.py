@@ -97,8 +97,6 @@ class LearnerWorker:
             self._close()
 
     def _close(self) -> None:
-        # A save that is under way ends by itself.
-        self.services.aside.shutdown(wait=False)
         self.services.refusals.tell(at_once=True)
         try:
             self.services.source.close(self._owned.uncommitted)

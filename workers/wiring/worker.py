@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -59,7 +58,6 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         memory=MemoryBudget(limits.memory_mb * MEGABYTE),
         newcomers=Newcomers(limits.new_models_s),
         allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
-        aside=ThreadPoolExecutor(1, "omdml-save"),
     )
     hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf
     return LearnerWorker(services, limits, hand_over_s)

@@ -8,14 +8,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
-from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
@@ -31,21 +28,6 @@ from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Save:
-    """A save that the store works on while the worker goes on.
-
-    Attributes
-    ----------
-    changed
-        When, and at which offset, a model changed first after its checkpoint was made.
-    """
-
-    models: list[OwnedModel]
-    answers: Future[list[Written | CorruptError | StoreLost]]
-    changed: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-
 class OwnedModels:
     """The models that a partition's owner has in memory.
 
@@ -59,8 +41,7 @@ class OwnedModels:
     loaded
         Models in memory, by name.
     unsaved
-        Those that learned what no checkpoint has, the oldest change first. A model that is being saved stays here until
-        the store has answered.
+        Those that learned what no checkpoint has, the oldest change first.
     unpublished
         Those that learned what no node knows yet, the oldest change first.
     """
@@ -76,7 +57,6 @@ class OwnedModels:
         self._services = services
         self._mark = mark
         self._letters = letters
-        self._save: Save | None = None
 
     def add(self, model: OwnedModel) -> None:
         """Have a model in memory from now on. The least recently used one may be dropped for it."""
@@ -90,7 +70,6 @@ class OwnedModels:
     def keep_and_drop(self, name: str) -> None:
         """Publish and save one model, then drop it from memory. Raises Fenced."""
         self.keep([self.loaded[name]])
-        self.settle()
         self.drop(name)
 
     def drop(self, name: str) -> None:
@@ -104,8 +83,6 @@ class OwnedModels:
         if model.name not in self.unsaved:
             model.changed_at, model.unsaved_from = self._services.clock(), offset
             self.unsaved[model.name] = model
-        elif self._save and model in self._save.models:
-            self._save.changed.setdefault(model.name, (self._services.clock(), offset))
 
     def publish(self, until: float = math.inf) -> None:
         """Bring what was learned to the nodes, the oldest first: at least one portion, and none after ``until``."""
@@ -116,16 +93,12 @@ class OwnedModels:
                 break
 
     def keep(self, models: list[OwnedModel]) -> None:
-        """Publish changed models, or record that they are withheld. Then begin to save those with unsaved changes.
-
-        Nothing counts as saved before :meth:`settle`.
-        """
-        self.settle()
+        """Publish changed models, or record that they are withheld. Then save those with unsaved changes."""
         self._note_drift(models)
         if unpublished := [model for model in models if model.name in self.unpublished]:
             self._publish(unpublished, record=True)
         if unsaved := [model for model in models if model.name in self.unsaved]:
-            self._begin_to_save(unsaved)
+            self.write(unsaved)
 
     def _note_drift(self, models: list[OwnedModel]) -> None:
         """Write alarms about drift into the history of their models."""
@@ -203,56 +176,21 @@ class OwnedModels:
 
     def write(self, models: list[OwnedModel]) -> None:
         """Save models, the letters before them."""
-        self.settle()
-        self._begin_to_save(models)
-        self.settle()
-
-    def _begin_to_save(self, models: list[OwnedModel]) -> None:
-        services, output = self._services, self._services.metrics.output
+        metrics = self._services.metrics
         # If these letters were lost, nothing would make them again, because the checkpoint skips their events.
         self._letters.flush()
-        with services.metrics.loop.timed("save"):
-            saves = [(model.checkpoint(services.platform), model.epoch) for model in models]
-            size = sum(len(checkpoint.state) for checkpoint, _ in saves)
-            services.allowance.spend(size)
-            output.checkpoint_bytes.inc(size)
-            self._save = Save(models, services.aside.submit(self._saved, saves, self.placement))
-
-    def _saved(
-        self, saves: list[tuple[Checkpoint, str]], placement: Placement
-    ) -> list[Written | CorruptError | StoreLost]:
-        """What the store answers; on another thread."""
-        with share_of(self._services.metrics.output.checkpoint_seconds, len(saves)):
-            return self._services.store.save_all(saves, placement)
-
-    @property
-    def is_saving(self) -> bool:
-        """Whether the store still works on a save."""
-        return self._save is not None and not self._save.answers.done()
-
-    def settle(self) -> None:
-        """Wait until the store has answered a save, then note what it saved. Raises what the save came to.
-
-        If the answer is an error, what the store lacks still counts as unsaved, and is saved again.
-        """
-        if self._save is None:
-            return
-        save, self._save = self._save, None
-        with self._services.metrics.loop.timed("save"):
-            answers = save.answers.result()
-        for model, answer in zip(save.models, answers, strict=True):
-            if self.loaded.get(model.name) is not model:
-                # It was dropped meanwhile. Whoever claims it next goes on from what the store has.
-                continue
+        with metrics.loop.timed("save"):
+            checkpoints = [model.checkpoint(self._services.platform) for model in models]
+            epochs = [model.epoch for model in models]
+            with share_of(metrics.output.checkpoint_seconds, len(models)):
+                answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
+        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
             with self.unless_deleted(model):
                 self.require_written(answer, model.name)
+                self._services.allowance.spend(len(checkpoint.state))
+                metrics.output.checkpoint_bytes.inc(len(checkpoint.state))
                 model.shrink()
-                if model.name in save.changed:
-                    model.changed_at, model.unsaved_from = save.changed[model.name]
-                else:
-                    self.unsaved.pop(model.name, None)
-        if save.changed:
-            self.unsaved = dict(sorted(self.unsaved.items(), key=lambda named: named[1].changed_at))
+                self.unsaved.pop(model.name, None)
 
     @contextmanager
     def unless_deleted(self, model: OwnedModel) -> Iterator[None]:

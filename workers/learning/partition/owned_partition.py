@@ -18,9 +18,7 @@ mark is in checkpoints, and the commit never passes the mark.
 5. save      a checkpoint of each changed model, the oldest changes first, as many as there is time for. After a crash
              between two models, the saved one skips events by its ``next``, and the other one learns them again from
              its older checkpoint. The store refuses a checkpoint if the models were placed elsewhere in the meantime,
-             because its events may be dead letters under the new placement. While the store works on a save, steps 3
-             and 4 go on. The next steps wait for its answer. A model that has changed meanwhile counts as unsaved from
-             its first change on, so the mark stays below that.
+             because its events may be dead letters under the new placement.
 6. letters   flushed until they are acknowledged. A model's letters are flushed before its checkpoint, too, because the
              checkpoint skips their events. A crash sends some letters twice; readers recognise them by their position.
 7. mark      moved to the first offset that is in no checkpoint, if it still is what this owner wrote last, and if

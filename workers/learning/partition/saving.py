@@ -55,14 +55,12 @@ class Saving:
         New versions are published before they are saved: the next owner skips their events, so it would not publish.
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
-        self._models.settle()
         self._letters.flush(until - self._services.clock())
         changed = list({**self._models.unsaved, **self._models.unpublished}.values())
         for models in portions(changed):
             self._models.keep(models)
             if self._services.clock() >= until:
                 break
-        self._models.settle()
         self.advance(untaken, commit)
 
     def advance(self, untaken: int | None, commit: bool = True) -> None:

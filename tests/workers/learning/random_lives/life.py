@@ -11,7 +11,6 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
-from tests.support.learning.late_answers import LateAnswers
 from tests.support.oracle import Oracle, Placement, murmur2
 from tests.support.records import Event
 from tests.support.worlds import kill, living_on, rehomed, run_until_idle, triplets
@@ -51,7 +50,6 @@ WEIGHTS = {
     "keyless": 1,
     "foreign": 0.5,
     "late": 0.5,
-    "answer": 8,
 }
 
 
@@ -118,7 +116,6 @@ class Life:
         self.world, self.chance, self.time, self.losses, self.grown = world, random.Random(seed), 0.0, 0.0, 0
         self.triplets = iter(triplets(3000, seed=seed).tolist())
         world.now = self.now
-        self.late_answers = LateAnswers()
         self.step_s = self.chance.choice([0.0, 0.001, 0.1, 1.0])
         self.sent = 0
         self.workers = [self.worker()]
@@ -133,8 +130,7 @@ class Life:
             raise StoreError(f"{what} lost")
 
     def worker(self):
-        store, source = Unsteady(self.world.store, self), Behind(self.world.log)
-        worker = self.world.worker(store=store, source=source, aside=self.chance.choice([None, self.late_answers]))
+        worker = self.world.worker(store=Unsteady(self.world.store, self), source=Behind(self.world.log))
         worker.schedule.config = WorkerConfig(
             publish_interval_s=0.02,
             checkpoint_interval_s=self.chance.choice([1, 20, 60]),
@@ -181,11 +177,6 @@ class Life:
     def waits(self):
         self.time += self.chance.choice([0.5, 1.5, 30])
 
-    def answer(self):
-        """A store does what a worker asked it to do in an earlier turn. The worker may be dead by now."""
-        if unanswered := self.late_answers.unanswered:
-            self.chance.choice(unanswered).answer()
-
     def kill(self):
         self.gone(self.chance.choice(self.workers))
 
@@ -216,8 +207,7 @@ class Life:
         """An operator stops the workers and asks for the next partitions; perhaps not all is learned."""
         while self.workers:
             self.drain()
-        with contextlib.suppress(ConfigurationError, StoreError):
-            # Refused if a worker was killed amid a save: a model may have learned more than its mark says.
+        with contextlib.suppress(ConfigurationError):
             self.place_on_more()
 
     def place_on_more(self):
