@@ -22,7 +22,7 @@ FACTOR, CAP = 0.8, 3.0
 SEEN = 0.3
 # A direction is dropped unless its b exceeds 1 by more than this.
 LEAST = 1e-6
-# The last directions are dropped, as long as together they have less than this share of the sum of all b - 1.
+# The last directions are dropped, as long as together they have at most this share of the sum of all b - 1.
 TAIL = 0.005
 # A search near fewer earlier directions takes about as long as one near so many. With fewer than twice as many
 # coordinates, a search of all directions is as fast.
