@@ -304,8 +304,7 @@ class KafkaSource:
         self._consumer.resume(*(given.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & given.keys():
             describe = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
-            before = elsewhere[tp].metadata
-            self._gaps.add(tp, partial(describe, before=before, now=self.topic_id, command=self.command))
+            self._gaps.add(tp, partial(describe, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
     def _ask_cluster(self, late: bool = False) -> bool:
@@ -339,10 +338,9 @@ class KafkaSource:
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
         stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
         if stuck or (self._flow.has_waited_long() and self._watch.is_reached_anew()):
-            numbers = sorted(tp.partition for tp in stuck)
             why = "events wait there, and the client brings none" if stuck else "only a new client gets answers"
-            action = "making a new client"
-            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, reason=why, action=action)
+            places = {"topic": self.topic, "partitions": sorted(tp.partition for tp in stuck)}
+            log.error("kafka_fetching_stopped", **places, reason=why, action="making a new client")
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:
