@@ -303,8 +303,8 @@ class KafkaSource:
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & given.keys():
-            describe = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
-            self._gaps.add(tp, partial(describe, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
+            again = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
+            self._gaps.add(tp, partial(again, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
     def _ask_cluster(self, late: bool = False) -> bool:
