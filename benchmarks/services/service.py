@@ -60,7 +60,7 @@ class Shape(NamedTuple):
     """Numbers of an item in each modality, and the learner of the model. Without numbers: the demo's 1,797 digits.
 
     Drawn items vary alike along all their coordinates, which makes refreshes of ``dca`` as slow as they can be. At a
-    moderate rate so many events are sent ``together``. Fewer make more work: for the broker, and for who reads.
+    moderate rate so many events are sent ``together``. If these are fewer, broker and worker have more requests.
     """
 
     dims: list[int]
@@ -76,7 +76,7 @@ SHAPES = {
     "digits, 512 mapped, dca": Shape([], "dca", 512),
     "digits, 128 mapped, dca": Shape([], "dca", 128),
 }
-# Clicks of many senders, each alone.
+# Each click is sent alone, as many senders would send them.
 ALONE = {
     f"{name}, each alone": SHAPES[name]._replace(together=1)
     for name in ("digits, 512 mapped, dca", "128 -> 64, lomdml")

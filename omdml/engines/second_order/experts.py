@@ -32,8 +32,7 @@ def own_experts(
     plain = plain_share(pairs.moments)
     wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
     last = {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if name in wanted and len(rows)}
-    due = [name for name in wanted if name not in last or _is_due(name, state, pairs, weights)]
-    searched = [] if fresh else due
+    searched = [name for name in wanted if not fresh and (name not in last or _is_due(name, state, pairs, weights))]
     rows = {name: array.copy() for name, array in last.items() if name not in searched}
     if searched:
         rows |= learned_rows(state, pairs, searched, {name: last[name] for name in searched if name in last})
