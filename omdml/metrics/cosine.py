@@ -65,22 +65,36 @@ class CosineMetric(Metric):
 
         Rows have unit length, unless an expert projects an item to 0: its part of the row is 0 then.
         """
+        rows = check_features(features, self._dims)
+        embedded = np.empty((rows, self.size), self.mean.dtype)
+        self._write_units(features, self._by_expert(embedded), self._factors())
+        return embedded
+
+    def _by_expert(self, embedded: Array) -> dict[str, Array]:
+        """Each expert's columns of embedded items (n, R), as views."""
+        ends = np.cumsum(list(self.columns().values()))[:-1]
+        return dict(zip(self.experts, np.split(embedded, ends, axis=1), strict=True))
+
+    def _factors(self) -> dict[str, Any]:
+        """``sqrt(share_j)`` of each expert, in the metric's type."""
+        return {name: self.mean.dtype.type(math.sqrt(share)) for name, share in self.shares.items()}
+
+    def _write_units(
+        self, features: Mapping[str, Array], parts: Mapping[str, Array], factors: Mapping[str, Any]
+    ) -> None:
+        """Write ``factor_j unit(W_j (p - mean))`` of every row to the part (n, r_j) of each of these experts."""
         from omdml.kernels.second_order.experts import unit_rows
 
-        rows, dtype = check_features(features, self._dims), self.mean.dtype
-        embedded = np.empty((rows, self.size), dtype)
-        room = np.empty((min(rows, ROWS_AT_ONCE), max(self._counting.values())), dtype)
+        rows, width = len(next(iter(parts.values()))), max(self._counting[name] for name in parts)
+        room = np.empty((min(rows, ROWS_AT_ONCE), width), self.mean.dtype)
         with one_blas_thread():
             for start in range(0, rows, ROWS_AT_ONCE):
-                part = slice(start, min(start + ROWS_AT_ONCE, rows))
-                centred, column = self._centred(features, part, room), 0
-                for name, matrix in self.experts.items():
-                    counting, width = self._counting[name], rows_of(matrix)
+                chunk = slice(start, min(start + ROWS_AT_ONCE, rows))
+                centred = self._centred(features, chunk, room)
+                for name, part in parts.items():
+                    counting, matrix = self._counting[name], self.experts[name]
                     vectors = projected(centred[:, :counting], matrix[:, :counting])
-                    factor = dtype.type(math.sqrt(self.shares[name]))
-                    unit_rows(vectors, factor, embedded[part, column : column + width])
-                    column += width
-        return embedded
+                    unit_rows(vectors, factors[name], part[chunk])
 
     @cached_property
     def _counting(self) -> dict[str, int]:
@@ -129,6 +143,63 @@ class CosineMetric(Metric):
         if any(matrix.ndim != 2 or matrix.shape[1] != width for matrix in experts.values()):
             raise ValueError(f"W of shapes {[matrix.shape for matrix in experts.values()]}, expected (r, {width})")
         return cls(dims, mean, experts, dict(zip(names, shares.tolist(), strict=True)))
+
+
+class UnitVectors:
+    """What each expert of a metric makes of some items: ``unit(W_j (p - mean))``, (n, r_j) by name.
+
+    Between two versions of a model most experts' matrices stay as they are, or all but one. So what an unchanged one
+    makes of the same items is taken from the version before, and not computed again.
+
+    Parameters
+    ----------
+    features
+        (n, d) each modality.
+    before
+        Those of the same items under an earlier metric; None: everything is computed.
+    """
+
+    def __init__(self, metric: CosineMetric, features: Mapping[str, Array], before: UnitVectors | None = None) -> None:
+        self.metric = metric
+        rows = check_features(features, metric.dims)
+        unchanged = before.shared_with(metric) if before else {}
+        new = {
+            name: np.empty((rows, width), metric.mean.dtype)
+            for name, width in metric.columns().items()
+            if name not in unchanged
+        }
+        if new:
+            metric._write_units(features, new, dict.fromkeys(new, metric.mean.dtype.type(1)))
+        self.by_expert = {name: (unchanged | new)[name] for name in metric.experts}
+
+    def shared_with(self, metric: CosineMetric) -> dict[str, Array]:
+        """The vectors of the experts that another metric has as well, with the same matrix."""
+        if not same_array(metric.mean, self.metric.mean) or metric.dims != self.metric.dims:
+            return {}
+        return {
+            name: vectors
+            for name, vectors in self.by_expert.items()
+            if name in metric.experts and same_array(metric.experts[name], self.metric.experts[name])
+        }
+
+    def embed(self, rows: slice = slice(None)) -> Array:
+        """The metric's embedding of these rows, with the same bytes: (n, R)."""
+        vectors = {name: units[rows] for name, units in self.by_expert.items()}
+        embedded = np.empty((len(next(iter(vectors.values()))), self.metric.size), self.metric.mean.dtype)
+        factors = self.metric._factors()
+        for name, part in self.metric._by_expert(embedded).items():
+            np.multiply(vectors[name], factors[name], out=part)
+        return embedded
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of memory they take."""
+        return sum(vectors.nbytes for vectors in self.by_expert.values())
+
+
+def same_array(array: Array, other: Array) -> bool:
+    """Whether two arrays hold the same numbers of the same type."""
+    return array.dtype == other.dtype and np.array_equal(array, other)
 
 
 def projected(vectors: Array, matrix: Array) -> Array:

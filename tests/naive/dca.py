@@ -169,7 +169,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
     for name, part in hedge.items():
-        matters = part == max(hedge.values()) or part * (len(rows) - refreshed) >= 0.02 * n
+        matters = part == max(hedge.values()) or part * math.sqrt(len(rows) - refreshed) >= 0.0015 * n
         if not matters and M[name] is not None:
             made[name] = M[name]
     experts = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,9 +17,9 @@ from omdml.kernels.shared.counts import VERSION
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
 PLAIN, FADED = 5.0, 0.005
-# Between two refreshes, the expert with the smaller weight is not searched again while its weight, times the share of
-# new events, is below this.
-NEW = 0.02
+# Between two refreshes, the expert with the smaller weight is not searched again while its weight, times how far new
+# events move it (MATHS 12 (k)), is below this.
+NEW = 0.0015
 
 
 def own_experts(
@@ -50,8 +51,9 @@ def _is_due(name: str, state: State, pairs: AllPairs, weights: Mapping[str, floa
     The expert with the largest weight always is, so that every triplet counts in what is served. (Both are, if their
     weights are equal.) The other one is searched if the events since the last refresh matter enough for it.
     """
-    new = (int(state.counts[VERSION]) - int(state.made[0])) / float(pairs.moments.sums[0])
-    return weights[name] == max(weights.values()) or weights[name] * new >= NEW
+    # A covariance is a mean over about n pairs. v new ones move it by about sqrt(v) / n of the spread of a pair.
+    moved = math.sqrt(int(state.counts[VERSION]) - int(state.made[0])) / float(pairs.moments.sums[0])
+    return weights[name] == max(weights.values()) or weights[name] * moved >= NEW
 
 
 def plain_share(moments: Moments) -> float:
@@ -92,7 +94,7 @@ def _near_last(state: State, pairs: AllPairs, variances: Array, last: Mapping[st
     if not guides:
         return {}
     earlier = {name: _in_coordinates(state, rows, scale.coordinates) for name, rows in guides.items()}
-    computed = rows_near_earlier(scaled_covariances(pairs, scale, variances, state.W.dtype), earlier)
+    computed = rows_near_earlier(scaled_covariances(pairs, scale, variances, state.W.dtype, earlier), earlier)
     return {name: _over_items(state, rows, scale.coordinates) for name, rows in computed.items()}
 
 

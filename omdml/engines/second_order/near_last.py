@@ -7,6 +7,7 @@ count, and one pass over the sums there makes what both experts compare, in the 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -64,8 +65,10 @@ class AllPairs(NamedTuple):
         ]
 
 
-def scaled_covariances(pairs: AllPairs, scale: Scales, variances: Array, dtype: DTypeLike) -> ScaledCovariances:
-    """What both experts compare, divided by its units: with the numbers of ``covariances``, in their order.
+def scaled_covariances(
+    pairs: AllPairs, scale: Scales, variances: Array, dtype: DTypeLike, names: Collection[str] = LEARNED
+) -> ScaledCovariances:
+    """What these experts compare, divided by its units: with the numbers of ``covariances``, in their order.
 
     Only the pairs of the open block are added later, in the type of the model.
     """
@@ -84,10 +87,12 @@ def scaled_covariances(pairs: AllPairs, scale: Scales, variances: Array, dtype: 
         in_items = {"near": (1 - share) / (4 * count), "middle": (1 - share) / count}
         _add(S, (y, 0.5 / (count * added)))
         _add(items, (y, in_items["near"] / unit), (m, in_items["middle"] / unit))
-        missing = (1 - mean_far) / unit_far
-        replaced = [(y, missing * in_items["near"]), (m, missing * in_items["middle"])] if missing else []
-        _add(others, (g, 0.5 / (count_far * unit_far)), *replaced)
-    return ScaledCovariances(added, S, dict(zip(LEARNED, ((items, unit), (others, unit_far)), strict=True)))
+        if "far" in names:
+            missing = (1 - mean_far) / unit_far
+            replaced = [(y, missing * in_items["near"]), (m, missing * in_items["middle"])] if missing else []
+            _add(others, (g, 0.5 / (count_far * unit_far)), *replaced)
+    compared = dict(zip(LEARNED, ((items, unit), (others, unit_far)), strict=True))
+    return ScaledCovariances(added, S, {name: compared[name] for name in names})
 
 
 def _add(upper: Array, *parts: tuple[Array, float]) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from omdml.errors import CorruptError
 from omdml.kernels.second_order.experts import unit_rows
-from omdml.metrics import CosineMetric
+from omdml.metrics import CosineMetric, cosine
+from omdml.metrics.cosine import UnitVectors
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 
 
@@ -61,6 +62,54 @@ def test_trailing_columns_of_zeros_of_a_matrix_do_not_count(counting):
     assert embedded.any() == any(counting)
     for p, q in ((0, 1), (3, 7)):
         assert ((embedded[p] - embedded[q]) ** 2).sum() == pytest.approx(literal(metric, features, p, q), abs=1e-12)
+
+
+def changed(metric, seed=1):
+    """The same metric with another matrix for its learned expert, and other shares."""
+    learned = np.random.default_rng(seed).normal(0, 1, (3, 7)).astype(metric.mean.dtype)
+    return CosineMetric(
+        metric.dims, metric.mean, {**metric.experts, "learned": learned}, {"plain": 0.6, "learned": 0.4}
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
+    monkeypatch.setattr(cosine, "ROWS_AT_ONCE", 7)
+    metric, features = made(dtype)
+    units = UnitVectors(metric, features)
+    assert units.embed().tobytes() == metric.embed(features).tobytes()
+    later = UnitVectors(changed(metric), features, units)
+    assert later.embed().tobytes() == changed(metric).embed(features).tobytes()
+    assert later.embed(slice(4, 11)).tobytes() == changed(metric).embed(features)[4:11].tobytes()
+    assert later.nbytes == 30 * (5 + 3) * np.dtype(dtype).itemsize
+
+
+def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch):
+    metric, features = made()
+    units, projections = UnitVectors(metric, features), []
+
+    def counted(vectors, matrix):
+        projections.append(len(matrix))
+        return vectors @ matrix.T
+
+    monkeypatch.setattr(cosine, "projected", counted)
+    UnitVectors(changed(metric), features, units)
+    assert projections == [3]
+    UnitVectors(changed(metric), features, UnitVectors(changed(metric), features))
+    assert projections == [3, 5, 3]
+
+
+def test_around_another_mean_nothing_is_taken_over():
+    metric, features = made()
+    other = CosineMetric(metric.dims, metric.mean + 1, metric.experts, metric.shares)
+    units = UnitVectors(other, features, UnitVectors(metric, features))
+    assert units.embed().tobytes() == other.embed(features).tobytes()
+
+
+def test_in_another_type_nothing_is_taken_over():
+    (metric, features), (single, _) = made(), made("float32")
+    units = UnitVectors(single, features, UnitVectors(metric, features))
+    assert units.embed().tobytes() == single.embed(features).tobytes()
 
 
 def test_a_cosine_metric_travels_as_bytes():

@@ -10,6 +10,7 @@ import numpy as np
 
 from omdml.errors import CatalogueError
 from omdml.metrics import Metric, ProjectionMetric, SetMetric
+from omdml.metrics.cosine import UnitVectors
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
@@ -62,14 +63,24 @@ def embedded_view(
         members = list(sets.values()) or list(np.arange(count)[:, None])
         gallery = SetGallery(metric, features, members)
         return SetView(pointer, snapshot, catalogue, shown, {None: gallery}, time.time(), sets=sets)
-    kind = Gallery if metric.euclidean else ScoredGallery
     same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
-    galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
+    units = units_before(before.complete, catalogue, count) if before else None
+    galleries = {
+        task: Gallery(metric, features, task, units) if metric.euclidean else ScoredGallery(metric, features, task)
+        for task in dict.fromkeys(same.values())
+    }
     indexes = {task: galleries[own] for task, own in same.items()}
     slow, spread = time.perf_counter() - began > patience_s, None
     if slow and isinstance(metric, ProjectionMetric):
         spread = spread_of(features, catalogue, before)
     return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread, slow=slow)
+
+
+def units_before(view: View, catalogue: Catalogue, count: int) -> UnitVectors | None:
+    """What experts made of the same items for a complete view; None if it holds others, or keeps nothing."""
+    gallery = view.indexes[None]
+    same = view.catalogue is catalogue and view.count == count
+    return gallery.units if same and isinstance(gallery, Gallery) else None
 
 
 def grown_view(view: View, catalogue: Catalogue) -> View | None:

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError, MeasureError
-from omdml.metrics import CHUNK_ROWS, Metric
+from omdml.errors import MeasureError
+from omdml.metrics import Metric
+from omdml.metrics.cosine import UnitVectors
 from omdml.retrieval.cells import Cells
 from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
-from omdml.retrieval.growing_matrix import GrowingMatrix
 from omdml.streams.protocols.index import PushedFilter
+from omdml.workers.node.galleries.embedding import embedded_centred, squares_of, unit_vectors
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
@@ -146,6 +147,13 @@ class Gallery:
     ----------
     features
         (n, d) a modality, scaled; read a chunk of rows at a time.
+    units
+        The ``units`` of a gallery of the same items under an earlier metric.
+
+    Attributes
+    ----------
+    units
+        What each expert makes of the items, if the metric has experts and the gallery is small.
 
     Raises
     ------
@@ -153,9 +161,12 @@ class Gallery:
         The metric embeds an item to a value that is not finite.
     """
 
-    def __init__(self, metric: Metric, features: Features, task: str | None = None) -> None:
+    def __init__(
+        self, metric: Metric, features: Features, task: str | None = None, units: UnitVectors | None = None
+    ) -> None:
         self.metric, self.task = metric, task
-        self._embedded, self.centre = embed_centred(metric, features, task)
+        self.units = unit_vectors(metric, features, units)
+        self._embedded, self.centre = embedded_centred(metric, features, task, self.units)
         self.reach = float(np.sqrt(squares_of(self.embedding, 0).max(initial=0.0)))
         self.codes = Codes(self.embedding)
         self.cells: Cells | None = None
@@ -174,7 +185,8 @@ class Gallery:
     @property
     def nbytes(self) -> int:
         """How many bytes of memory it takes."""
-        return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
+        others = self.cells, self.units
+        return self.embedding.nbytes + self.codes.nbytes + sum(part.nbytes for part in others if part)
 
     def grown(self, features: Features) -> Self:
         """The gallery of these items; the first of them are those that it has. Raises CorruptError."""
@@ -183,6 +195,8 @@ class Gallery:
         more = (more - self.centre.astype(more.dtype)).astype(np.float32)
         squares = squares_of(more, have)
         grown = copy.copy(self)
+        # They lack the new rows.
+        grown.units = None
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
         # A copy, because probes of the grown gallery may find rows that this one lacks, and both may be tried at once.
@@ -325,41 +339,6 @@ def by_columns(columns: Mapping[str, int], differences: Array) -> dict[str, NDAr
     """Squared lengths of the parts of these rows: this many columns each."""
     blocks = np.split(np.asarray(differences, np.float64), np.cumsum(list(columns.values()))[:-1], axis=1)
     return {name: np.einsum("ij,ij->i", block, block) for name, block in zip(columns, blocks, strict=True)}
-
-
-def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[GrowingMatrix, Array]:
-    """Embedding (n, R) moved so that its first rows lie around zero, and by how much it was moved.
-
-    Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero.
-    """
-    count = len(next(iter(features.values())))
-    embedding, centre = GrowingMatrix((count, 0)), np.zeros(0)
-    for start in range(0, count, CHUNK_ROWS):
-        chunk = metric.embed({name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}, task)
-        if start == 0:
-            centre = chunk.mean(axis=0, dtype=np.float64)
-            if not np.isfinite(centre).all():
-                # Moved by it, no item would be finite, so the culprit could not be told from the others.
-                raise diverged(chunk, start)
-            embedding = GrowingMatrix((count, chunk.shape[1]))
-        place = embedding.rows[start : start + len(chunk)]
-        np.subtract(chunk, centre.astype(chunk.dtype), out=place, casting="same_kind")
-    return embedding, centre
-
-
-def diverged(embedding: Array, first: int) -> CorruptError:
-    """The error about the item that lies farthest out, among embedded ones (n, R) from the row ``first`` on."""
-    # If all of them are finite, the farthest one moved the centre so far that squares of others overflow, too.
-    row = first + int(np.nan_to_num(np.abs(embedding), nan=np.inf).max(axis=1).argmax())
-    return CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
-
-
-def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
-    """Squared lengths of embedded items from the row ``first`` on; CorruptError if one is not finite."""
-    squares: NDArray[np.float32] = np.einsum("ij,ij->i", embedding, embedding)
-    if not np.isfinite(squares).all():
-        raise diverged(embedding, first)
-    return squares
 
 
 def closest_of(candidates: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Hits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -122,15 +123,14 @@ def test_what_is_served_searches_all_directions_if_the_last_rows_are_no_guide(ma
 def test_an_expert_of_less_weight_is_served_as_it_was_until_new_triplets_matter(many):
     features, rows = many
     model = learner(features)
-    model.learn_many(rows[:5720], features)
+    model.learn_many(rows[:2757], features)
     engine = model._engine
     at_refresh = dict(zip(LEARNED, (part.copy() for part in engine.state.rows), strict=True))
     lighter, heavier = sorted(LEARNED, key=engine._weights().get)
     weight = engine._weights()[lighter]
-    # From here on, 2 % of the lighter expert come from new triplets.
-    matters = int(5720 / (1 - NEW / weight))
-    assert 5720 < matters < 6864
-    for version, is_searched in ((5721, False), (matters - 30, False), (matters + 30, True)):
+    # From here on, so many new triplets v have come that weight sqrt(v) / n is NEW.
+    matters = next(n for n in range(2757, 3309) if weight * math.sqrt(n - 2757) >= NEW * n)
+    for version, is_searched in ((2758, False), (matters - 30, False), (matters + 30, True)):
         model.learn_many(rows[model.version : version], features)
         served = model.metric.experts
         assert np.array_equal(served[lighter], at_refresh[lighter]) != is_searched
