@@ -10,6 +10,7 @@ yet: all of its earlier events lie on its old partition below the step, all late
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -131,3 +132,10 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{where}: the placement of models on partitions cannot be read ({error}): restore the store from a "
                 "backup"
             ) from error
+
+
+class Assumed(NamedTuple):
+    """Where the models of a log live, as a writer knows it. A store refuses what is written after that changed."""
+
+    topic_id: str
+    placement: Placement

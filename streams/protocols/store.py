@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from omdml.errors import CorruptError, StoreLost
-from omdml.streams.placement import Placement
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.log import Partition
 
 # What only moves records needs no metric, which would bring numba and scipy: a second of processor.
@@ -208,15 +208,17 @@ class SnapshotStore(Protocol):
     def store_id(self) -> str:
         """The store's random id: another one after it was emptied; empty if nothing was ever claimed."""
 
-    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "", assumed: Assumed | None = None) -> Written:
         """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
 
         The pointer does not move while it is pinned, or if ``withheld`` says why this snapshot must not go live; the
-        history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
+        history tells. Versions of one epoch only grow: a lower one is FENCED. If another placement than the ``assumed``
+        one is recorded, the answer is MOVED: what was learned becomes a dead letter of the next owner. Raises StoreLost
+        as ``save`` does.
         """
 
     def publish_all(
-        self, publications: Sequence[tuple[Snapshot, str, str]]
+        self, publications: Sequence[tuple[Snapshot, str, str]], assumed: Assumed | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         """Publish each of these (snapshot, epoch, withheld), as ``claim_all`` claims. No model is there twice."""
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Snapshot
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.store import NOBODY, Pointer, Why, Written
 from omdml.streams.stores import journal
-from omdml.streams.stores.checkpoints import store_lost
+from omdml.streams.stores.checkpoints import placed_elsewhere, store_lost
 from omdml.streams.stores.journal import PUBLICATIONS, Journal, SnapshotKey, destination, superfluous
 from omdml.streams.stores.many import one_by_one
 from omdml.streams.stores.retention import SPARE, RetentionOf
@@ -53,6 +54,10 @@ class JournaledSnapshots(ABC):
         """The epoch of the model's owner; None if the model was never claimed."""
 
     @abstractmethod
+    def placement(self, topic_id: str) -> Placement | None:
+        """The placement of a log's models; None before a worker recorded it."""
+
+    @abstractmethod
     def journal(self, model: str) -> Journal:
         """The model's journal; empty if nothing was published."""
 
@@ -60,7 +65,7 @@ class JournaledSnapshots(ABC):
     def drop_earlier_checkpoints(self, model: str) -> None:
         """Drop all checkpoints of the model but the newest."""
 
-    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "", assumed: Assumed | None = None) -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to withhold it is given.
 
         1. Write its bytes. A crash after this leaves a file that no entry names; it goes with the next thinning out.
@@ -72,6 +77,8 @@ class JournaledSnapshots(ABC):
         for _ in range(ATTEMPTS):
             if self.required_owner(model) != epoch:
                 return Written.FENCED
+            if assumed and placed_elsewhere(assumed.placement, self.placement(assumed.topic_id)):
+                return Written.MOVED
             number, last = book.last()
             live, now = (last.live if last else None), time.time()
             newest = book.newest() if last else None
@@ -90,10 +97,10 @@ class JournaledSnapshots(ABC):
         raise self._too_busy(model)
 
     def publish_all(
-        self, publications: Sequence[tuple[Snapshot, str, str]]
+        self, publications: Sequence[tuple[Snapshot, str, str]], assumed: Assumed | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         """Keep each of these, and make it live."""
-        return one_by_one(self.publish, publications)
+        return one_by_one(self.publish, ((*publication, assumed) for publication in publications))
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
         """The live pointers of these models; None for a model without one."""

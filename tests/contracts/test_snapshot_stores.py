@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from omdml.errors import StoreError, StoreLost
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
 
@@ -25,6 +26,22 @@ class TestSnapshotsOfAnyStore:
         assert [outcomes[0], *outcomes[2:]] == [Written.STORED, Written.FENCED, Written.STORED]
         assert [pointer and pointer.version for pointer in store.current_all(names)] == [1, None, None, None]
         assert store.publish_all(events[:1]) == [Written.ALREADY]
+
+    def test_what_was_learned_under_an_earlier_placement_does_not_go_live(self, store: Store) -> None:
+        first = Placement.first("murmur2", 4)
+        grown, epoch = first.grown(8, {0: 10}), store.claim("shop").epoch
+        # A store that records no placement refuses nothing.
+        assert store.publish(snapshot(1), epoch, assumed=Assumed("log", first)) is Written.STORED
+        assert store.place("log", None, first)
+        assert store.publish_all([(snapshot(2), epoch, "")], Assumed("log", first)) == [Written.STORED]
+        assert store.place("log", first, grown)
+        assert store.publish(snapshot(3), epoch, assumed=Assumed("log", first)) is Written.MOVED
+        assert store.publish(snapshot(3), epoch, "worse", Assumed("log", first)) is Written.MOVED
+        assert store.publish_all([(snapshot(3), epoch, "")], Assumed("log", first)) == [Written.MOVED]
+        assert (live(store).version, len(store.history("shop"))) == (2, 2)
+        assert store.publish_all([(snapshot(3), epoch, "")], Assumed("log", grown)) == [Written.STORED]
+        # Who assumes no placement, as the commands of operators do, is not held against it.
+        assert store.publish(snapshot(4), epoch) is Written.STORED
 
     def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:
         store.claim("shop")

@@ -194,7 +194,7 @@ class Merging:
         # 6
         snapshot = model.snapshot()
         withheld = model.judge.verdict(snapshot.metric, snapshot.version)
-        published = services.store.publish(snapshot, model.epoch, withheld)
+        published = services.store.publish(snapshot, model.epoch, withheld, owned.models.assumed)
         self._written(published, name, owned)
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
         whole.merged = dict(model.record.vector.positions)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.disk import ASIDE
-from omdml.streams.placement import Placement
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import placed_elsewhere
@@ -135,16 +135,16 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             for path in self._models.glob(f"{ASIDE}*"):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "", assumed: Assumed | None = None) -> Written:
         """Keep the snapshot, and make it live."""
         with self._reaching():
-            return super().publish(snapshot, epoch, withheld)
+            return super().publish(snapshot, epoch, withheld, assumed)
 
     def publish_all(
-        self, publications: Sequence[tuple[Snapshot, str, str]]
+        self, publications: Sequence[tuple[Snapshot, str, str]], assumed: Assumed | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         """Keep each of these, and make it live."""
-        return together(self.publish, publications)
+        return together(self.publish, ((*publication, assumed) for publication in publications))
 
     def current(self, model: str) -> Pointer | None:
         with self._reaching():

@@ -1,7 +1,8 @@
 """Lua scripts for changes that must happen as a whole: Redis runs no other command while a script runs.
 
-A script touches the keys of one model, or one mark, or one placement. There are two exceptions: DELETE also removes the
-model from the list of names, and SAVE also looks at the placement of the model's log and at the mark of its partition.
+A script touches the keys of one model, or one mark, or one placement. There are three exceptions: DELETE also removes
+the model from the list of names, SAVE and PUBLISH also look at the placement of the model's log, and SAVE also at the
+mark of its partition.
 The first lines of a script name its ``KEYS`` and ``ARGV``. Every script may run twice, because a client that got no
 answer sends its command again. The second run changes nothing, and gives an answer that means the same.
 """
@@ -76,12 +77,13 @@ PUBLISH = """
 -- Keep a snapshot, and compare and set the pointer, or only note that the snapshot is withheld.
 -- streams/stores/journal.py makes the same decisions for the other stores: change both together.
 -- A version lower than the newest one of the same owner can only be a late retry. Another owner may publish a lower
--- version, because it may have started from an older checkpoint.
-local epoch, current, newest, history, blob = unpack(KEYS)
-local owner, version, digest, data, held, channel = unpack(ARGV)
+-- version, because it may have started from an older checkpoint. 'placed' is as in SAVE.
+local epoch, current, newest, history, blob, placement = unpack(KEYS)
+local owner, version, digest, data, held, channel, placed = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
+if placed ~= '' and (redis.call('GET', placement) or placed) ~= placed then return 'moved' end
 local live_version, live_digest, pinned = unpack(redis.call('HMGET', current, 'version', 'digest', 'pinned'))
 local last_version, last_digest, last_epoch = unpack(redis.call('HMGET', newest, 'version', 'digest', 'epoch'))
 if last_epoch == owner and tonumber(version) < tonumber(last_version) then return 'fenced' end

@@ -34,7 +34,7 @@ from typing import Any
 from omdml.errors import CorruptError, FormatError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.placement import Placement
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
@@ -236,21 +236,23 @@ class RedisStore(RedisMarks):
                 [model, keys.snapshots, keys.updates],
             )
 
-    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "", assumed: Assumed | None = None) -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to withhold it is given."""
-        return the_only(self.publish_all([(snapshot, epoch, withheld)]))
+        return the_only(self.publish_all([(snapshot, epoch, withheld)], assumed))
 
     def publish_all(
-        self, publications: Sequence[tuple[Snapshot, str, str]]
+        self, publications: Sequence[tuple[Snapshot, str, str]], assumed: Assumed | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         """Publish each of these. Now and then, drop what need not stay."""
         models = [snapshot.model for snapshot, _, _ in publications]
+        placement = self._keys.placement(assumed.topic_id if assumed else "")
+        placed = assumed.placement.encode() if assumed else b""
         with self._asking(models) as (pipeline, outcomes):
             for snapshot, epoch, withheld in publications:
                 keys, (data, digest) = self._keys.model(snapshot.model), snapshot.packed()
                 key = snapshot.version, digest
-                names = [keys.epoch, keys.current, keys.newest, keys.history, keys.snapshot(*key)]
-                run(pipeline, self._publish, names, [epoch, *key, data, withheld, keys.updates])
+                names = [keys.epoch, keys.current, keys.newest, keys.history, keys.snapshot(*key), placement]
+                run(pipeline, self._publish, names, [epoch, *key, data, withheld, keys.updates, placed])
         for model, outcome in zip(models, outcomes, strict=True):
             if outcome == Written.STORED.encode() and next(self._publications[model]) % SPARE == 0:
                 with reaching(self._where, model):

@@ -42,8 +42,8 @@ class Watched(MemoryStore):
         super().__init__(secret=b"7" * 32)
         self.vectors: list[Vector] = []
 
-    def publish(self, snapshot, epoch, withheld=""):
-        answer = super().publish(snapshot, epoch, withheld)
+    def publish(self, snapshot, epoch, withheld="", assumed=None):
+        answer = super().publish(snapshot, epoch, withheld, assumed)
         if snapshot.model == "hot" and snapshot.vector and answer is Written.STORED:
             self.vectors.append(Vector.of_text(snapshot.vector))
         return answer

@@ -239,10 +239,10 @@ class Slow:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def publish_all(self, snapshots):
+    def publish_all(self, snapshots, assumed=None):
         self._now[0] += 0.1 * bool(snapshots)
         self.published += [self._now[0]] * bool(snapshots)
-        return self._store.publish_all(snapshots)
+        return self._store.publish_all(snapshots, assumed)
 
 
 def slow_world(tmp_path, **options):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.workers.learning.metrics import WITHHELD, share_of
@@ -128,11 +128,10 @@ class OwnedModels:
                         new.append((model, model.snapshot(), withheld))
             if not new:
                 return
-            self.require_placement()
             begun_at = time.time()
             with share_of(metrics.output.publish_seconds, len(new)):
                 answers = self._services.store.publish_all(
-                    [(snapshot, model.epoch, withheld) for model, snapshot, withheld in new]
+                    [(snapshot, model.epoch, withheld) for model, snapshot, withheld in new], self.assumed
                 )
         for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
             with self.unless_deleted(model):
@@ -149,11 +148,11 @@ class OwnedModels:
         """Make the reference live again if the guard has judged the versions since then worse."""
         for model in models:
             if model.judge.guard.take_back:
-                self.require_placement()
                 with self.unless_deleted(model):
                     yardstick, store = model.judge.guard.yardstick, self._services.store
                     reason = why_taken_back(yardstick.version, yardstick.withheld)
-                    self.require_written(store.publish(model.reference_again(), model.epoch), model.name)
+                    written = store.publish(model.reference_again(), model.epoch, assumed=self.assumed)
+                    self.require_written(written, model.name)
                     self.require_written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
                     model.judge.guard.take_back = False
                     live = store.current(model.name)
@@ -163,16 +162,14 @@ class OwnedModels:
                     self._services.metrics.output.count_taken_back()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
 
-    def require_placement(self) -> None:
-        """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.
+    @property
+    def assumed(self) -> Assumed:
+        """Where models live, for what is published.
 
-        What is learned then becomes a dead letter of the next owner, so nodes must not see it. Saving it is refused by
-        the store itself.
+        If they were placed elsewhere since this partition was taken over, what is learned becomes a dead letter of the
+        next owner, so nodes must not see it.
         """
-        recorded = self._services.store.placement(self._partition.topic_id)
-        # A store without any placement was emptied: the look at its marks says so.
-        if recorded not in (None, self.placement):
-            raise PlacementChanged(self._partition.topic_id)
+        return Assumed(self._partition.topic_id, self.placement)
 
     def write(self, models: list[OwnedModel]) -> None:
         """Save models, the letters before them."""

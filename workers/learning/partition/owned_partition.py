@@ -164,6 +164,6 @@ class OwnedPartition:
             # A withheld version stays withheld, so nodes keep the version that they have.
             if live and model.judge.withheld:
                 new = msgspec.structs.replace(live, generation=new.generation)
-            self.models.require_placement()
             with self.models.unless_deleted(model):
-                self.models.require_written(self.services.store.publish(new, model.epoch), name)
+                written = self.services.store.publish(new, model.epoch, assumed=self.models.assumed)
+                self.models.require_written(written, name)

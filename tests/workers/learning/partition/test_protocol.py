@@ -156,11 +156,11 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
 
     publish = world.store.publish
 
-    def outrun(*arguments):
+    def outrun(*arguments, **options):
         monkeypatch.setattr(world.store, "publish", publish)
         # Another worker comes between our claim and our publication.
         world.store.claim("shop")
-        return publish(*arguments)
+        return publish(*arguments, **options)
 
     monkeypatch.setattr(world.store, "publish", outrun)
     world.send(*sent[30:], key=name)

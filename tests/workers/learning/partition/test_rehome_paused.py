@@ -51,9 +51,9 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
     worker._owned.polled = by_partition(worker._fetch())
     worker._take()
     kill(world, worker)
-    with monkeypatch.context() as looked:
-        # Its last look at the placement was just before the rehome.
-        looked.setattr(OwnedModels, "require_placement", lambda self: None, raising=False)
+    with monkeypatch.context() as published:
+        # What it publishes arrived just before the rehome, and what it saves comes after that.
+        published.setattr(OwnedModels, "assumed", None)
         if ended == "stopped":
             worker.stop()
             worker.run()
