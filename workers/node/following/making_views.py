@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from omdml.errors import CatalogueError
-from omdml.metrics import Metric, ProjectionMetric, SetMetric
+from omdml.metrics import CosineMetric, Metric, ProjectionMetric, SetMetric
 from omdml.metrics.cosine import UnitVectors
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
@@ -25,6 +25,9 @@ from omdml.workers.node.view import SetView, View
 
 # An embedding that takes longer is made in the background, behind a bridge or candidates that are ranked again.
 PATIENCE_S = 0.02
+# A gallery of at most so many numbers keeps unit vectors (16 MB) if its version comes so soon after the one before.
+# Larger galleries are rarely embedded: while their model learns, answers come from that of an earlier version.
+UNIT_NUMBERS, SOON_S = 4_000_000, 1.0
 
 
 def embedded_view(
@@ -64,7 +67,7 @@ def embedded_view(
         gallery = SetGallery(metric, features, members)
         return SetView(pointer, snapshot, catalogue, shown, {None: gallery}, time.time(), sets=sets)
     same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
-    units = units_before(before.complete, catalogue, count) if before else None
+    units = unit_vectors(metric, features, catalogue, before.complete) if before else None
     galleries = {
         task: Gallery(metric, features, task, units) if metric.euclidean else ScoredGallery(metric, features, task)
         for task in dict.fromkeys(same.values())
@@ -76,11 +79,18 @@ def embedded_view(
     return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread, slow=slow)
 
 
-def units_before(view: View, catalogue: Catalogue, count: int) -> UnitVectors | None:
-    """What experts made of the same items for a complete view; None if it holds others, or keeps nothing."""
-    gallery = view.indexes[None]
-    same = view.catalogue is catalogue and view.count == count
-    return gallery.units if same and isinstance(gallery, Gallery) else None
+def unit_vectors(metric: Metric, features: Features, catalogue: Catalogue, before: View) -> UnitVectors | None:
+    """What each expert makes of the items, to be kept for the next version; None if that is not worth its memory.
+
+    What did not change is taken from the version before, which must be complete and hold the same items.
+    """
+    count = len(next(iter(features.values())))
+    if not isinstance(metric, CosineMetric) or count * metric.size > UNIT_NUMBERS:
+        return None
+    if time.time() - before.made_at > SOON_S:
+        return None
+    gallery, same = before.indexes[None], before.catalogue is catalogue and before.count == count
+    return UnitVectors(metric, features, gallery.units if same and isinstance(gallery, Gallery) else None)
 
 
 def grown_view(view: View, catalogue: Catalogue) -> View | None:

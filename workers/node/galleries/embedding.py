@@ -1,4 +1,4 @@
-"""Embeds the items of a gallery. A small gallery keeps what each expert made of them, for the next version."""
+"""Embeds the items of a gallery."""
 
 from __future__ import annotations
 
@@ -9,23 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
-from omdml.metrics import CHUNK_ROWS, CosineMetric, Metric
+from omdml.metrics import CHUNK_ROWS, Metric
 from omdml.metrics.cosine import UnitVectors
 from omdml.retrieval.growing_matrix import GrowingMatrix
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
-# A gallery of at most so many numbers keeps unit vectors, 16 MB of them. Larger ones are embedded in the background,
-# and rarely: while a model learns, answers come from the candidates of an earlier version.
-KEPT_NUMBERS = 4_000_000
-
-
-def unit_vectors(metric: Metric, features: Features, before: UnitVectors | None) -> UnitVectors | None:
-    """What each expert makes of the items of a small gallery; None for a large one or a metric without experts."""
-    count = len(next(iter(features.values())))
-    if not isinstance(metric, CosineMetric) or count * metric.size > KEPT_NUMBERS:
-        return None
-    return UnitVectors(metric, features, before)
 
 
 def embedded_centred(

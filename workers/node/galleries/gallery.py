@@ -19,7 +19,7 @@ from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.streams.protocols.index import PushedFilter
-from omdml.workers.node.galleries.embedding import embedded_centred, squares_of, unit_vectors
+from omdml.workers.node.galleries.embedding import embedded_centred, squares_of
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
@@ -148,12 +148,7 @@ class Gallery:
     features
         (n, d) a modality, scaled; read a chunk of rows at a time.
     units
-        The ``units`` of a gallery of the same items under an earlier metric.
-
-    Attributes
-    ----------
-    units
-        What each expert makes of the items, if the metric has experts and the gallery is small.
+        What each expert of the metric makes of the items, if that was computed before. It is kept.
 
     Raises
     ------
@@ -165,8 +160,8 @@ class Gallery:
         self, metric: Metric, features: Features, task: str | None = None, units: UnitVectors | None = None
     ) -> None:
         self.metric, self.task = metric, task
-        self.units = unit_vectors(metric, features, units)
-        self._embedded, self.centre = embedded_centred(metric, features, task, self.units)
+        self.units = units
+        self._embedded, self.centre = embedded_centred(metric, features, task, units)
         self.reach = float(np.sqrt(squares_of(self.embedding, 0).max(initial=0.0)))
         self.codes = Codes(self.embedding)
         self.cells: Cells | None = None

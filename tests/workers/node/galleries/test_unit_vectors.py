@@ -24,18 +24,18 @@ def shop(tmp_path):
     return shop
 
 
-def view_of(shop, before=None):
-    """A view of what was published."""
-    return embedded_view(*shop.store.load("shop"), shop.catalogue, before)
-
-
-def later_view(shop, before=None):
-    """A view of a version in which only the expert *items* has another matrix."""
-    learned, draw = shop.learner.metric, np.random.default_rng(2)
+def view_of(shop, number, before=None):
+    """A view of a version in which only the expert *items* has another matrix; ``number`` says which one."""
+    learned, draw = shop.learner.metric, np.random.default_rng(number)
     rows = draw.normal(0, 1, learned.experts["items"].shape).astype(np.float32)
     metric = CosineMetric(learned.dims, learned.mean, {**learned.experts, "items": rows}, learned.shares)
-    snapshot = shop.snapshot(metric=metric, version=shop.learner.version + 1)
+    snapshot = shop.snapshot(metric=metric, version=shop.learner.version + number)
     return embedded_view(shop.store.current("shop"), snapshot, shop.catalogue, before)
+
+
+def second_view(shop):
+    """A view whose gallery keeps what experts made, because it comes soon after another one."""
+    return view_of(shop, 2, view_of(shop, 1))
 
 
 def gallery(view):
@@ -44,27 +44,29 @@ def gallery(view):
 
 
 def test_the_next_version_computes_only_what_a_changed_expert_makes_of_items(shop):
-    before = view_of(shop)
-    after = later_view(shop, before)
+    before = second_view(shop)
+    after = view_of(shop, 3, before)
     units, earlier = gallery(after).units.by_expert, gallery(before).units.by_expert
     assert units["far"] is earlier["far"]
     assert units["items"] is not earlier["items"]
-    assert gallery(after).embedding.tobytes() == gallery(later_view(shop)).embedding.tobytes()
+    assert gallery(after).embedding.tobytes() == gallery(view_of(shop, 3)).embedding.tobytes()
 
 
 def test_nothing_is_taken_over_from_a_gallery_with_other_items(shop):
-    before = view_of(shop)
+    before = second_view(shop)
     change(shop.catalogue, Change(id="new", features=raw_item(np.random.default_rng(3))))
     grown = grown_view(before, shop.catalogue)
     assert grown.count == before.count + 1
-    alone = gallery(later_view(shop)).embedding.tobytes()
+    alone = gallery(view_of(shop, 3)).embedding.tobytes()
     for earlier in (before, grown):
-        assert gallery(later_view(shop, earlier)).embedding.tobytes() == alone
+        assert gallery(view_of(shop, 3, earlier)).embedding.tobytes() == alone
 
 
-def test_a_large_gallery_does_not_keep_what_its_experts_made(shop, monkeypatch):
-    small = gallery(view_of(shop))
-    monkeypatch.setattr("omdml.workers.node.galleries.embedding.KEPT_NUMBERS", small.embedding.size - 1)
-    large = gallery(view_of(shop))
-    assert large.units is None
-    assert large.nbytes == small.nbytes - small.units.nbytes
+@pytest.mark.parametrize(("limit", "value"), [("UNIT_NUMBERS", 10), ("SOON_S", -1.0)], ids=["large", "alone for long"])
+def test_a_large_or_rarely_replaced_gallery_keeps_no_unit_vectors(shop, monkeypatch, limit, value):
+    kept = gallery(second_view(shop))
+    monkeypatch.setattr(f"omdml.workers.node.following.making_views.{limit}", value)
+    not_kept = gallery(second_view(shop))
+    assert not_kept.units is None
+    assert not_kept.nbytes == kept.nbytes - kept.units.nbytes
+    assert not_kept.embedding.tobytes() == kept.embedding.tobytes()
