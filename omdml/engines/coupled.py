@@ -86,11 +86,12 @@ class CoupledEngine(Engine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used[0]
         if not 0 <= used <= filled:
-            raise ValueError(f"{used} rows of {filled} comparisons, expected one for each at most")
+            raise ValueError(f"used has {used} rows of {filled} comparisons, expected at most 1 for each")
         for name in sorted(self.grown):
             fill(getattr(self.state, name)[:used], tensors[name], name)
         if not np.isin(self.state.task[:used], np.arange(len(self.shape.parts))).all():
-            raise ValueError(f"rows of tasks {self.state.task[:used].tolist()}, there are {len(self.shape.parts)}")
+            count, numbers = len(self.shape.parts), self.state.task[:used].tolist()
+            raise ValueError(f"task has the numbers {numbers}, expected 0 to {count - 1}")
 
 
 class LmcaEngine(CoupledEngine):

@@ -83,7 +83,7 @@ def merge(left: DCA, right: DCA) -> DCA:
 
 def check_alike(left: DCA, right: DCA) -> None:
     """Raise ParameterError if sums of these two learners are not sums of the same things."""
-    from omdml.engines.second_order.parent import same
+    from omdml.engines.second_order.parent import same_parent
 
     for learner in (left, right):
         expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
@@ -95,5 +95,5 @@ def check_alike(left: DCA, right: DCA) -> None:
     states = ours_engine.state, theirs_engine.state
     if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in AXES):
         raise ParameterError("merge: the two began from different items; start both from the same features")
-    if not same(ours_engine.parent, theirs_engine.parent):
+    if not same_parent(ours_engine.parent, theirs_engine.parent):
         raise ParameterError("merge: the two have different parents; begin both from the same metric")

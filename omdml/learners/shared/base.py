@@ -177,7 +177,7 @@ class Learner(base.Base):
         engine = self._started("learn_many")
         try:
             table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
-            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, known=checked))
+            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, caller_rows=checked))
         except BaseException:
             # A first batch that was refused or interrupted must not decide the start.
             if fresh:
