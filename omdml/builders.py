@@ -107,7 +107,7 @@ def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | No
     related = tree.size[:-1] - tree.size[1:]
     depth, item = np.nonzero((related[1:] > 0) & (related[:-1] > 0))
     if len(item) == 0:
-        raise FeedbackError("no item has nearer and further kin: give paths of several nodes that items share")
+        raise FeedbackError("no item has both nearer and further kin: give paths of several nodes that items share")
     chosen = draw.integers(0, len(item), count)
     depth, item = depth[chosen], item[chosen]
     return tree.order[np.stack([item, tree.partner(item, depth + 1, draw), tree.partner(item, depth, draw)], axis=1)]
@@ -144,18 +144,18 @@ def from_pages(
     [[0, 2, 1], [0, 2, 5]]
     """
     expect(number(critical) and 0 <= critical <= 1, "critical", critical, "a share in [0, 1]")
-    draw, made = _drawing(count, seed), [np.empty((0, 3), np.int64)]
+    draw, triplets = _drawing(count, seed), [np.empty((0, 3), np.int64)]
     asked, ranked, fitting = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
     if asked.size and not (ranked.ndim == 2 and fitting.shape == ranked.shape and asked.shape == ranked.shape[:1]):
         shapes = f"queries of shape {asked.shape}, pages of {ranked.shape}, relevant of {fitting.shape}"
         raise FeedbackError(f"{shapes}: expected (Q,), (Q, n), (Q, n)")
     for query, page, hits in zip(_rows("queries", asked), _rows("pages", ranked), fitting.astype(bool), strict=True):
         right, wrong = page[hits & (page != query)], page[~hits & (page != query)]
-        top, rest = np.split(wrong, [round(critical * count)])
-        against = np.concatenate([top, draw.permutation(rest)[: count - len(top)]])
-        near, far = np.meshgrid(right, against, indexing="ij")
-        made.append(np.stack([np.full(near.size, query), near.ravel(), far.ravel()], axis=1))
-    return np.concatenate(made)
+        highest, lower = np.split(wrong, [round(critical * count)])
+        taken = np.concatenate([highest, draw.permutation(lower)[: count - len(highest)]])
+        near, far = np.meshgrid(right, taken, indexing="ij")
+        triplets.append(np.stack([np.full(near.size, query), near.ravel(), far.ravel()], axis=1))
+    return np.concatenate(triplets)
 
 
 def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Quadruplets:
@@ -233,7 +233,7 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     ordered, draw = _Levels.of(levels, among, 3), _drawing(count, seed)
     tied = 1 + np.flatnonzero(ordered.size[1:-1] > 1)
     if len(tied) == 0:
-        raise FeedbackError("no level between the lowest and the highest has two items: none are alike")
+        raise FeedbackError("no level between the lowest and the highest has two items, expected at least one that has")
     middle = draw.choice(tied, count)
     e, h = (
         ordered.item(draw.integers(0, middle), draw),
@@ -277,7 +277,7 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
         raise FeedbackError(f"versions of shape {order.shape}, expected (n,)")
     n = len(order)
     if n < 3:
-        raise FeedbackError(f"{n} versions: at least three are needed")
+        raise FeedbackError(f"{n} versions, expected at least three")
     t = draw.integers(0, n - 1, count)
     later = n - 1 - t
     # Number 0 of the pairs around (t, t + 1) is that pair itself.
@@ -368,7 +368,7 @@ def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
     kinds = len(np.unique(tree.begin[1]))
     rarest = int(tree.size[1].min(initial=len(tree.order)))
     if kinds < 2 or rarest < 2:
-        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items: two of each are needed")
+        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items, expected two labels with two items each")
     return tree
 
 
@@ -387,7 +387,7 @@ class _Levels(NamedTuple):
         order = rows[np.argsort(given[rows], kind="stable")]
         _, begin, size = np.unique(given[order], return_index=True, return_counts=True)
         if len(begin) < least:
-            raise FeedbackError(f"{len(begin)} levels of the attribute, at least {least} are needed")
+            raise FeedbackError(f"{len(begin)} levels of the attribute, expected at least {least}")
         return cls(order, begin, size)
 
     def item(self, level: Array, draw: np.random.Generator) -> Array:

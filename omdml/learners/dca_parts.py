@@ -18,11 +18,11 @@ from omdml.metrics.base import check_features, dims_of
 
 
 def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
-    """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
+    """A learner that has learned these near pairs, as if each had been the query and relevant item of a triplet.
 
     This is the batch form of DCA: DCA learns nothing but sums, which can be added up at once. No pair is scored, so
-    there are no mistakes. There are no far pairs either, so *far* equals *items* at first, and takes in far pairs as
-    triplets come. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
+    there are no mistakes. There are no far pairs either, so the expert *far* equals *items* until triplets bring far
+    pairs. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperpar
 
 
 def merge(left: DCA, right: DCA) -> DCA:
-    """Combine the learners of two streams into one that knows both, exactly up to rounding.
+    """Combine the learners of two streams into one that has learned both, exactly up to rounding.
 
     All sums and counts are added. With a ``memory``, the pairs of both fade from now on as if they had come at the same
     time. Each learner scored its triplets with its own knowledge only, so ``mistakes`` and Hedge's losses are the sums

@@ -157,14 +157,14 @@ class Diagonal(VectorLearner):
         return DiagonalMetric(self.matrices)
 
 
-def check_groups(name: str, given: object, size: int) -> None:
+def check_groups(name: str, groups: object, size: int) -> None:
     """Refuse groups that do not cover a modality's coordinates exactly."""
-    if whole(given):
-        fits = 0 < given <= size and size % given == 0  # type: ignore[operator]
-        expect(fits, f"groups[{name!r}]", given, f"a number that divides {size}")
+    if whole(groups):
+        fits = 0 < groups <= size and size % groups == 0  # type: ignore[operator]
+        expect(fits, f"groups[{name!r}]", groups, f"a number of groups that divides {size}")
     else:
-        fits = isinstance(given, Sequence | np.ndarray) and len(given) == size and all(map(whole, given))
-        expect(fits, f"groups[{name!r}]", given, f"a whole number, or one for each of {size} coordinates")
+        fits = isinstance(groups, Sequence | np.ndarray) and len(groups) == size and all(map(whole, groups))
+        expect(fits, f"groups[{name!r}]", groups, f"a whole number, or one for each of {size} coordinates")
 
 
 def check_shared(weights: Array, group: Array | None) -> None:

@@ -244,11 +244,11 @@ def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, A
     for t, judgement in enumerate(judgements):
         try:
             query, relevant, irrelevant = judgement
-            wanted = list(named(query, relevant, irrelevant))
+            named_groups = named(query, relevant, irrelevant)
         except (TypeError, ValueError) as error:
             expected = "expected a Judgement: row numbers, relevant sets, irrelevant sets"
             raise refused(t, f"{quoted(judgement)}, {expected}", "invalid") from error
-        sets = [group(t, what, rows, count) for what, rows in wanted]
+        sets = [group(t, what, rows, count) for what, rows in named_groups]
         groups += sets
         sizes += [1] * len(sets[0]) + [len(rows) for rows in sets[1:]]
         parts.append((len(sets[0]), len(relevant), len(irrelevant)))
@@ -262,8 +262,8 @@ def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) 
     """The groups of a judgement, with their names in error messages."""
     sets = [
         (f"{kind} set {i}", rows)
-        for kind, some in (("relevant", relevant), ("irrelevant", irrelevant))
-        for i, rows in enumerate(some)
+        for kind, judged in (("relevant", relevant), ("irrelevant", irrelevant))
+        for i, rows in enumerate(judged)
     ]
     return [("query", query), *sets]
 

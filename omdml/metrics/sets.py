@@ -148,7 +148,8 @@ class SetMetric(Metric):
             return cls(dims, parameters)
         whitening = Whitening(tensors["whitening/mean"], tensors["whitening/matrix"])
         if whitening.matrix.shape != (len(parameters["p0"]),) * 2 or whitening.mean.shape != parameters["p0"].shape:
-            raise ValueError(f"whitening of shapes {whitening.mean.shape}, {whitening.matrix.shape}")
+            shapes = f"whitening has shapes {whitening.mean.shape} and {whitening.matrix.shape}"
+            raise ValueError(f"{shapes}, expected (r,) and (r, r) with r = {len(parameters['p0'])}")
         return cls(dims, parameters, whitening)
 
 

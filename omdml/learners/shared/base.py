@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from omdml.engines.base import Engine
 
 Array = NDArray[Any]
-# The arrays of a start may have up to this many numbers more than the state: coordinates can share a weight. A larger
-# difference means a damaged state, for which no memory must be allocated.
+# The arrays of a start may have this many numbers, even if the state has fewer: coordinates can share a weight. If they
+# have more than this and more than the state, the state is damaged, and no memory must be allocated for it.
 ROOM = 1 << 24
-# Prefix of the arrays that ``init`` was given. Names of modalities have no slash.
+# Prefix, in a state, of the arrays that were given as ``init``. Names of modalities have no slash.
 GIVEN = "init//"
-# What the number of the format is called in a pickle.
+# Name of the number of the format in a pickle.
 PICKLED = "state format"
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
@@ -172,7 +172,7 @@ class Learner(base.Base):
     ) -> Outcome:
         """Check rows (T, width), start if necessary, and learn. ``width`` is the learner's own by default."""
         checked = check_rows(rows, width or self.width, check_features(features, self.dims))
-        fresh = self._engine is None
+        starts_now = self._engine is None
         self.start(features)
         engine = self._started("learn_many")
         try:
@@ -180,7 +180,7 @@ class Learner(base.Base):
             return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, caller_rows=checked))
         except BaseException:
             # A first batch that was refused or interrupted must not decide the start.
-            if fresh:
+            if starts_now:
                 self._engine = None
             raise
 
@@ -205,13 +205,13 @@ class Learner(base.Base):
         shapes = self._shapes(tensors)
         expected, size = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
         if expected > max(size, ROOM):
-            raise CorruptError(f"learner state of {size} numbers, expected {expected} for dims {dict(self.dims)}")
+            raise CorruptError(f"learner state has {size} numbers, expected {expected} for dims {dict(self.dims)}")
         self._engine = self._begin({name: np.zeros(shape, self.dtype) for name, shape in shapes.items()})
         self._started("from_bytes").restore(tensors)
         return self
 
     def _convert(self, number: int) -> None:
-        """Turn a state that was restored as it is, of this number of the format, into one of the newest number."""
+        """Bring the state up to the newest format. It was restored as it is from a state of this ``number``."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the attributes, and the number of the state's format."""
@@ -300,13 +300,14 @@ class Learner(base.Base):
     def _of(cls, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Self:
         name = metadata.get("learner")
         if not isinstance(name, str) or name not in LEARNERS:
-            raise CorruptError(f"learner state of {name!r}; known: {', '.join(sorted(LEARNERS))}")
+            known = ", ".join(sorted(LEARNERS))
+            raise CorruptError(f"learner state of the unknown learner {name!r}, expected one of {known}")
         if not issubclass(LEARNERS[name], cls):
-            raise CorruptError(f"learner state of {name!r}, expected one of {cls.__name__}")
+            raise CorruptError(f"learner state of {name!r}, expected one of the class {cls.__name__}")
         given = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
         try:
             learner = LEARNERS[name](**{**metadata["parameters"], **({"init": given} if given else {})})
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"learner state of {name!r}: not its parameters ({error})") from error
+            raise CorruptError(f"learner state of {name!r}: the parameters in it do not fit ({error})") from error
         learner._resumed(tensors)._convert(metadata["format"])
         return learner  # type: ignore[return-value]

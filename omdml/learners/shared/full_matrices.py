@@ -17,7 +17,8 @@ from omdml.metrics.full import FullMetric
 if TYPE_CHECKING:
     from omdml.engines.full import FullEngine
 
-# The smallest eigenvalue of a start may lie below 0 by this share of the largest.
+# How far rounding may move a start from a symmetric positive semi-definite matrix, as a share of its largest entry: its
+# opposite entries, and its eigenvalues for each dimension.
 INDEFINITE = 1e-6
 
 
@@ -85,9 +86,11 @@ def check_positive(name: str, matrix: Array, size: int) -> None:
     where = f"init[{name!r}]"
     square = matrix.shape == (size, size) and matrix.dtype.kind in "fiu" and bool(np.isfinite(matrix).all())
     expect(square, where, matrix.shape, f"finite numbers of shape ({size}, {size})")
-    most = float(np.abs(matrix).max())
-    uneven = float(np.abs(matrix - matrix.T).max())
-    expect(uneven <= INDEFINITE * most, where, f"entries that differ by {uneven:.3g}", "a symmetric matrix")
+    largest = float(np.abs(matrix).max())
+    asymmetry = float(np.abs(matrix - matrix.T).max())
+    got = f"opposite entries that differ by {asymmetry:.3g}"
+    expect(asymmetry <= INDEFINITE * largest, where, got, "a symmetric matrix")
     with one_blas_thread():
-        least = float(np.linalg.eigvalsh(matrix.astype(np.float64))[0])
-    expect(least >= -INDEFINITE * most * size, where, f"eigenvalue {least:.3g}", "a positive semi-definite matrix")
+        lowest = float(np.linalg.eigvalsh(matrix.astype(np.float64))[0])
+    got = f"an eigenvalue of {lowest:.3g}"
+    expect(lowest >= -INDEFINITE * largest * size, where, got, "a positive semi-definite matrix")

@@ -165,7 +165,7 @@ class PairLearner(Learner):
         return self._learn(pairs, features, signs(similar, len(pairs)), tasks)
 
     def _numbers(self, tasks: Array) -> Array:
-        """Numbers, among the learned stacks, of the tasks with these numbers."""
+        """For each of these numbers of tasks, the number of the stack that learns the task."""
         return tasks
 
     @property
@@ -190,14 +190,14 @@ class PairLearner(Learner):
 def check_array(name: str, array: Array, shape: tuple[int, int]) -> None:
     """Refuse an array of ``init`` that has another shape, or values that are not finite."""
     sound = array.shape == shape and bool(np.isfinite(array).all())
-    expect(sound, f"init[{name!r}]", array.shape, f"finite numbers {shape}")
+    expect(sound, f"init[{name!r}]", array.shape, f"finite numbers of shape {shape}")
 
 
 def rank_of(tensors: Mapping[str, Array]) -> int:
     """The rank r of a state; raises CorruptError if the state has none."""
     L = tensors.get("L", np.zeros(0))
     if L.ndim != 3 or L.shape[1] < 1:
-        raise CorruptError(f"state holds L of shape {L.shape}, expected (M, r, d)")
+        raise CorruptError(f"state has L of shape {L.shape}, expected (M, r, d), r at least 1")
     return L.shape[1]
 
 

@@ -140,7 +140,7 @@ def test_arrays_that_do_not_fit_are_refused_and_memory_stays_bounded():
     model = MetricTransformer("diagonal", {"groups": {"x": 2}}, warm_up=5)
     for x, y in samples(4):
         model.learn_one(x, y)
-    with pytest.raises(ParameterError, match="expected a number that divides 3"):
+    with pytest.raises(ParameterError, match="expected a number of groups that divides 3"):
         model.learn_one(x, y)
     assert model._early == []
 
