@@ -124,10 +124,9 @@ def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sam
     left, right = side_by_side(metric, near), side_by_side(metric, far)
     plain = side_by_side(metric, query)
     nearer = ((plain - left) ** 2).sum(axis=1) < ((plain - right) ** 2).sum(axis=1)
-    turned = query_vectors(metric, query, sample)
-    above = np.einsum("ij,ij->i", turned, left - right) > 0
+    products = np.einsum("ij,ij->i", query_vectors(metric, query, sample), left - right)
     exact = metric.closeness(query, near) > metric.closeness(query, far)
-    return Shares(float(nearer.mean()), float(above.mean()), float(exact.mean()))
+    return Shares(float(nearer.mean()), float((products > 0).mean()), float(exact.mean()))
 
 
 def side_by_side(metric: Metric, features: Features) -> Array:
@@ -147,7 +146,7 @@ def _by_cosines(metric: CosineMetric, queries: Features, sample: Features) -> Ar
     query, items = (side_by_side(metric, features) - metric.mean for features in (queries, sample))
     total = np.zeros(query.shape)
     for name, matrix in metric.experts.items():
-        # An item's length stands for those of all items: theirs are not known to the query.
+        # A typical length of projected items stands for those of all items, which the query cannot know.
         length = np.sqrt((projected(items, matrix) ** 2).sum(axis=1).mean()) or 1.0
         direction = unit(projected(query, matrix)) * (metric.shares[name] / length)
         total += direction @ matrix if len(matrix) else direction

@@ -279,6 +279,7 @@ class CovarianceEngine(SummingEngine):
     def _filled(self) -> int:
         last, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
         if not 0 <= last <= version < due <= next_refresh(last):
-            expected = f"the version {version} between them, and the next one at {next_refresh(last)} at most"
-            raise ValueError(f"the last refresh was at version {last}, the next one is at {due}, expected {expected}")
+            got = f"counts are {self.state.counts.tolist()}, with refreshes at version {last} and next at {due}"
+            expected = f"the version {version} between these, and the next one at {next_refresh(last)} at most"
+            raise ValueError(f"{got}, expected {expected}")
         return super()._filled()
