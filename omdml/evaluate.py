@@ -114,7 +114,7 @@ def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike,
 def hits_by_distance(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike) -> Array:
     """Whether each row of :func:`rank_by_distance` has the query's label, (Q, n - 1).
 
-    Raises its MeasureError, and one unless there is one label for each row.
+    Raises its MeasureError, also if there is not one label for each row.
     """
     ranked, row_labels = rank_by_distance(embedded, queries), as_array("labels", labels)
     count = ranked.shape[1] + 1
@@ -186,7 +186,7 @@ def rank_by_score(scores: ArrayLike) -> Array:
 
 
 class Prequential(msgspec.Struct):
-    """Counts of mistakes, each by the metric before it learned the comparison: of all, and of about the last thousand.
+    """Counts of mistakes, among all comparisons and among about the last thousand, each scored before it was learned.
 
     ``recent`` has the number of mistakes in each of the last eleven hundreds of comparisons, the newest last, which may
     be incomplete. A hundred begins at each multiple of 100 of all comparisons, so the counts do not depend on how

@@ -84,6 +84,7 @@ def check_sample(sample: Array, rows: Array, name: str) -> None:
 
 
 def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: str) -> Array:
+    """The rows (rank, d) of one of :data:`STARTS`, not scaled yet; raises StartError if the sample is too small."""
     width = sample.shape[1]
     if init == "identity":
         return np.eye(rank, width)

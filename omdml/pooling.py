@@ -82,7 +82,7 @@ def row_numbers(what: str, rows: ArrayLike, count: int, place: int | None = None
     return elements.astype(np.int64, copy=False)
 
 
-def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
+def runs_of_sets(sets: Sequence[Array], width: int) -> Iterator[slice]:
     """Runs of sets whose residual blocks, ``width`` numbers for each element, fit into memory together."""
     first = count = 0
     for place, rows in enumerate(sets):

@@ -143,7 +143,7 @@ def digest(tensors: Mapping[str, NDArray[Any]], files: Collection[str] = ()) -> 
 
 @lru_cache(LABELS)
 def _label(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What is hashed of an array beside its bytes. It is cached, because to write it takes longer than to hash it."""
+    """What is hashed of an array beside its bytes. It is cached: to write it takes longer than to hash a small one."""
     return f"{name}:{dtype.str}:{shape}".encode()
 
 

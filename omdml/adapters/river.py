@@ -13,7 +13,7 @@ from river import base
 
 from omdml.errors import FeedbackError, ParameterError, StartError, quoted
 from omdml.learners import LEARNERS, Learner
-from omdml.learners.shared.checks import expect, named, whole
+from omdml.learners.shared.checks import expect, is_one_of, is_whole
 from omdml.metrics import Metric
 from omdml.metrics.coupled import SHARED
 
@@ -123,11 +123,11 @@ class MetricTransformer(base.Transformer):
         return True
 
     def _check(self) -> None:
-        expect(named(self.learner, LEARNERS), "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
+        expect(is_one_of(self.learner, LEARNERS), "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
         least = {"comparisons": 1, "capacity": 1, "classes": 2, "warm_up": 2, "seed": 0}
         for name, bound in least.items():
             value = getattr(self, name)
-            expect(whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
+            expect(is_whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
         mapping = self.parameters is None or isinstance(self.parameters, Mapping)
         expect(mapping, "parameters", self.parameters, "the learner's hyperparameters by name, or None")
         fit = ", ".join(sorted(set(LEARNERS) - set(UNFIT)))
@@ -247,7 +247,7 @@ def fixed_size(parameters: Mapping[str, Any]) -> int:
         shape = np.asarray(init.get(SHARED, next(iter(init.values()))), object).shape
         return shape[-1] if shape else 1
     group = groups.get(MODALITY, 1) if isinstance(groups, Mapping) else 1
-    return max(1, group) if whole(group) else np.size(group)
+    return max(1, group) if is_whole(group) else np.size(group)
 
 
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:

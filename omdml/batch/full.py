@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import expect, is_number, is_whole
 
 # The most rounds of the outer loop.
 ROUNDS = 200
@@ -84,11 +84,11 @@ def fit_full(
         A weight, ``k`` or ``tol`` is out of range.
     """
     for name, weight in (("lam", lam), ("trace", trace), ("mu", mu)):
-        expect(number(weight) and weight >= 0, name, weight, "a weight of at least 0")
+        expect(is_number(weight) and weight >= 0, name, weight, "a weight of at least 0")
     expect(lam + trace > 0, "lam", lam, "a weight above 0, or a trace above 0")
-    expect(number(tol) and tol > 0, "tol", tol, "a share above 0")
+    expect(is_number(tol) and tol > 0, "tol", tol, "a share above 0")
     contrasts = Contrasts.of(rows, features, margin)
-    expect(whole(k) and k >= 0, "k", k, "a number of eigenvalues")
+    expect(is_whole(k) and k >= 0, "k", k, "a number of eigenvalues")
     expect(mu == 0 or k >= 1, "k", k, "at least 1 if mu is above 0")
     problem = Problem(contrasts, float(lam), float(trace), float(mu), int(k))
     with one_blas_thread():
@@ -96,12 +96,12 @@ def fit_full(
 
 
 class Step(NamedTuple):
-    """One round's problem: ``min  weight/2 |M|^2 - <pull, M> + rest + sum_q hinge_q`` over M_i >= 0."""
+    """One round's problem: ``min  weight/2 |M|^2 - <pull, M> + constant + sum_q hinge_q`` over M_i >= 0."""
 
     weight: float
     pull: list[Array]
     # A constant that completes the square, so that the objective is never below 0.
-    rest: float
+    constant: float
 
 
 class Problem:
@@ -219,7 +219,7 @@ def primal(step: Step, pulled: Sequence[Array]) -> list[Array]:
 def value_of(step: Step, M: Sequence[Array], losses: Array) -> float:
     """The objective of a round at M, (d_i, d_i) for each modality, at which comparisons have these losses (T,)."""
     linear = sum(float((pull * matrix).sum()) for pull, matrix in zip(step.pull, M, strict=True))
-    return half_square(step, M) - linear + step.rest + float(np.maximum(losses, 0.0).sum())
+    return half_square(step, M) - linear + step.constant + float(np.maximum(losses, 0.0).sum())
 
 
 def half_square(step: Step, M: Sequence[Array]) -> float:
@@ -262,7 +262,7 @@ def dual(problem: Problem, step: Step, alpha: Array, active: Array) -> tuple[Arr
     """Gradient (A,) of the dual objective, and the gap to the objective as a share of the objective."""
     M = primal(step, problem.pulled(alpha, active))
     losses = problem.losses(M, active)
-    bound = float(alpha @ problem.margin[active]) - half_square(step, M) + step.rest
+    bound = float(alpha @ problem.margin[active]) - half_square(step, M) + step.constant
     value = value_of(step, M, losses)
     return losses, (value - bound) / value if value > bound else 0.0
 

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import expect, is_number
 
 # The most Newton steps, and the most halvings of one.
 ROUNDS = 500
@@ -79,7 +79,7 @@ def fit_vector(
         ``lam``, ``h`` or ``tol`` is out of range.
     """
     for name, value in (("lam", lam), ("h", h), ("tol", tol)):
-        expect(number(value) and value > 0, name, value, "a number above 0")
+        expect(is_number(value) and value > 0, name, value, "a number above 0")
     contrasts = Contrasts.of(rows, features, margin)
     vectors = contrasts.vectors(np.positive if signed else np.square, group)
     centre = np.where(contrasts.margin > 0, contrasts.margin, contrasts.margin - h)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from omdml.batch.contrasts import Contrasts
 from omdml.errors import StartError
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number, shape_of
+from omdml.learners.shared.checks import expect, is_number, shape_of
 
 
 def fit_ranked(
@@ -53,7 +53,7 @@ def fit_ranked(
     ParameterError
         ``lam`` is out of range.
     """
-    expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
+    expect(is_number(lam) and lam > 0, "lam", lam, "a weight above 0")
     contrasts = Contrasts.of(rows, features, margin)
     vectors = contrasts.vectors(np.square, group)
     count, size = vectors.shape
@@ -101,7 +101,7 @@ def fit_pairs(
         There are no pairs, the two items of a dissimilar pair are the same in every coordinate, or clarabel is not
         installed.
     """
-    expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
+    expect(is_number(lam) and lam > 0, "lam", lam, "a weight above 0")
     signs = np.asarray(similar)
     expect(signs.shape == shape_of(pairs)[:1] and signs.dtype == bool, "similar", signs.shape, "a bool for each pair")
     fits = shape_of(pairs)[1:] == (2,)

@@ -190,7 +190,7 @@ def emptied(learner: DCA) -> DCA:
 
 
 def check_start(start: DCA) -> None:
-    """Raise ParameterError if the sums of parts of a log would not be those of the log, or it has learned something."""
+    """Raise ParameterError unless parts of a log, learned from this start, can be added up to what the log teaches."""
     expect(isinstance(start, DCA), "start", type(start).__name__, "a learner of class DCA: only its state is a sum")
     expect(not start.memory, "memory", start.memory, "0: what fades with each event cannot be summed in parts")
     expect(start.parent is None, "parent", "a parent", "none: what a parent counts for is learned event by event")

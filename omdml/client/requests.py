@@ -113,7 +113,7 @@ class Requests:
         try:
             return msgspec.json.decode(response.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._odd(response, request_id, str(error)) from error
+            raise self._not_of_a_node(response, request_id, str(error)) from error
 
     def _refusal(self, response: Response, request_id: str) -> ClientError:
         # A proxy in front of the node may answer with an HTML page.
@@ -122,10 +122,10 @@ class Requests:
             answer = msgspec.json.decode(response.body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             if response.status not in RETRIED:
-                return self._odd(response, request_id, "it is no JSON object")
+                return self._not_of_a_node(response, request_id, "it is no JSON object")
         return refusal(self.url, response.status, answer, response.headers.get("x-request-id", request_id))
 
-    def _odd(self, response: Response, request_id: str, why: str) -> ClientError:
+    def _not_of_a_node(self, response: Response, request_id: str, why: str) -> ClientError:
         return ClientError(
             f"{self.url} answered {response.status} {quoted(response.body, 200)}, expected a node's JSON ({why}): is "
             f"this a node of omdml? (request {request_id})",

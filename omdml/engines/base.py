@@ -35,7 +35,7 @@ class Engine(ABC):
 
     # Arrays that change only when the block closes, apart from rows that an open block appends to them.
     at_close: ClassVar[frozenset[str]] = frozenset()
-    # Attributes that copies share, because nothing in them is kept from one call of ``learn`` to the next.
+    # Attributes that copies share: they never change, or keep nothing from one call of ``learn`` to the next.
     shared: ClassVar[frozenset[str]] = frozenset({"names", "rule", "shape"})
     # Arrays with the rows of the open block. Only their used rows are saved.
     grown: ClassVar[frozenset[str]] = frozenset()
@@ -90,8 +90,8 @@ class Engine(ABC):
             if learned < len(comparisons):
                 self._undo(copies)
         if learned < len(comparisons):
-            named = comparisons if caller_rows is None else self._rows_by_comparison(caller_rows, columns)
-            raise self._refusal(learned, comparisons[learned], tables, named[learned])
+            as_given = comparisons if caller_rows is None else self._rows_by_comparison(caller_rows, columns)
+            raise self._refusal(learned, comparisons[learned], tables, as_given[learned])
         return scores
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -106,7 +106,7 @@ class Engine(ABC):
         return rows  # type: ignore[return-value]
 
     def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
-        """Parts of the state with a copy of each, from which learning this many comparisons can be undone.
+        """Arrays of the state with a copy of each, from which learning this many comparisons can be undone.
 
         Arrays to which a block only appends are copied only if the block will close: if it does not, restoring
         ``counts`` and ``used`` is enough to drop the appended rows.
@@ -117,8 +117,8 @@ class Engine(ABC):
 
     def _undo(self, copies: list[tuple[Array, Array]]) -> None:
         """Put back what :meth:`_copies_for_undo` copied. Subclasses also drop what they derived from the state."""
-        for part, before in copies:
-            part[...] = before
+        for array, saved in copies:
+            array[...] = saved
 
     def _refusal(self, index: int, rows: Array, tables: Sequence[Array], caller_rows: Array) -> FeedbackError:
         """The error for a comparison that cannot be learned: of items in these ``rows`` (w,) of ``tables``."""
@@ -214,9 +214,9 @@ def copied(part: Any, memo: dict[int, Any]) -> Any:
     return copy.deepcopy(part, memo)
 
 
-def with_copies(parts: Iterable[Array]) -> list[tuple[Array, Array]]:
+def with_copies(arrays: Iterable[Array]) -> list[tuple[Array, Array]]:
     """Pair each of these arrays with a copy of it."""
-    return [(part, part.copy()) for part in parts]
+    return [(array, array.copy()) for array in arrays]
 
 
 def fill(target: Array, source: Array, name: str) -> None:

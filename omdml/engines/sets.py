@@ -55,15 +55,17 @@ class SetsEngine(Engine):
         self.gradient = np.zeros_like(theta)
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        ends, parts = columns
+        ends, group_counts = columns
         return int(
-            kernel.walk(rows[:, 0], ends, parts, addresses, self.shape, self.state, self.rule, self.gradient, scores)
+            kernel.walk(
+                rows[:, 0], ends, group_counts, addresses, self.shape, self.state, self.rule, self.gradient, scores
+            )
         )
 
     def _rows_by_comparison(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
         """Row numbers of the elements of each judgement."""
-        ends, parts = columns
-        return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
+        ends, group_counts = columns
+        return np.split(rows[:, 0], ends[group_counts.sum(axis=1).cumsum() - 1])[:-1]
 
     def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
         """Nothing for one judgement with capped steps: if it cannot be learned, the walk leaves the state alone."""

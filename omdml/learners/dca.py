@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from omdml.errors import CorruptError, ParameterError
 from omdml.initial import AXES, check_axes, check_orthonormal, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rows, expect, number, whole
+from omdml.learners.shared.checks import check_rows, expect, is_number, is_whole
 from omdml.learners.shared.pairs import signs
 from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
@@ -159,9 +159,9 @@ class DCA(Learner):
         yield {"dims": {"a": 4, "b": 3}, "rank": 5}
 
     def _check(self) -> None:
-        fits = whole(self.rank) and 1 <= self.rank <= MOST_COORDINATES
+        fits = is_whole(self.rank) and 1 <= self.rank <= MOST_COORDINATES
         expect(fits, "rank", self.rank, f"a whole number from 1 to {MOST_COORDINATES}")
-        fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
+        fades = is_number(self.memory) and (self.memory == 0 or self.memory >= 1)
         expect(fades, "memory", self.memory, "a number of triplets of at least 1, or 0 to never forget")
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, "'pca', 'coordinates' or arrays")
@@ -241,7 +241,12 @@ class DCA(Learner):
         ParameterError
             A keyword is unknown.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, whether pairs are similar, and weights")
+        expect(
+            not kw,
+            "other arguments of learn_many",
+            sorted(kw),
+            "triplets or pairs, features, whether pairs are similar, and weights",
+        )
         if similar is not None:
             left, right = check_rows(rows, 2, check_features(features, self.dims)).T
             near = signs(similar, len(left)) > 0
@@ -268,7 +273,7 @@ class DCA(Learner):
         learned = f"version {engine.version}{' and a parent' if engine.parent else ''}"
         begins = engine.version == 0 and engine.parent is None
         expect(begins, "begin_from", learned, "a learner at its start: version 0, no parent")
-        expect(whole(version) and version >= 0, "version", version, "a whole number of at least 0")
+        expect(is_whole(version) and version >= 0, "version", version, "a whole number of at least 0")
         expected = f"a metric of DCA of the dimensions {dict(self.dims)}"
         if not isinstance(metric, CosineMetric):
             raise ParameterError(f"begin_from: got {type(metric).__name__}, expected {expected}")

@@ -13,7 +13,7 @@ from omdml.errors import CorruptError, FeedbackError, MeasureError, quoted
 
 Array = NDArray[Any]
 METRICS: dict[str, type[Metric]] = {}
-# Number of rows that are embedded at a time. So memory-mapped features are never in memory all at once.
+# Number of rows that are embedded at a time, so that memory-mapped features are never in memory all at once.
 CHUNK_ROWS = 16_384
 
 

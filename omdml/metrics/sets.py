@@ -9,7 +9,7 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
-from omdml.pooling import Whitening, begins, checked_sets, netvlad, parts, unit
+from omdml.pooling import Whitening, begins, checked_sets, netvlad, runs_of_sets, unit
 
 PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
 
@@ -67,7 +67,7 @@ class SetMetric(Metric):
         A, bias, c, P, p0 = (self.parameters[name] for name in ("A", "bias", "c", "P", "p0"))
         vectors = np.empty((len(sets), len(P)), P.dtype)
         with one_blas_thread():
-            for part in parts(sets, P.shape[1]):
+            for part in runs_of_sets(sets, P.shape[1]):
                 chunk = sets[part]
                 touched, places = np.unique(np.concatenate(chunk), return_inverse=True)
                 members = np.split(places, begins(chunk)[1:])

@@ -121,12 +121,11 @@ def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sam
     rows = np.asarray(triplets, np.int64)
     parts = [{name: features[name][rows[:, column]] for name in metric.dims} for column in range(3)]
     query, near, far = parts
-    left, right = side_by_side(metric, near), side_by_side(metric, far)
-    plain = side_by_side(metric, query)
-    nearer = ((plain - left) ** 2).sum(axis=1) < ((plain - right) ** 2).sum(axis=1)
-    products = np.einsum("ij,ij->i", query_vectors(metric, query, sample), left - right)
+    q, r, s = (side_by_side(metric, part) for part in parts)
+    plain = ((q - r) ** 2).sum(axis=1) < ((q - s) ** 2).sum(axis=1)
+    products = np.einsum("ij,ij->i", query_vectors(metric, query, sample), r - s)
     exact = metric.closeness(query, near) > metric.closeness(query, far)
-    return Shares(float(nearer.mean()), float((products > 0).mean()), float(exact.mean()))
+    return Shares(float(plain.mean()), float((products > 0).mean()), float(exact.mean()))
 
 
 def side_by_side(metric: Metric, features: Features) -> Array:

@@ -41,7 +41,7 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# If there is a ``memory``, this many refreshes at least come within as many comparisons as it has.
+# If a ``memory`` is set, the least number of refreshes within that many comparisons.
 REFRESHES_PER_MEMORY = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300
@@ -69,8 +69,8 @@ class CovarianceEngine(SummingEngine):
         partly = (getattr(self.state, name) for name in PARTLY_USED)
         memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
         twin = super().__deepcopy__(memo)
-        for part, before in zip(twin._used(), self._used(), strict=True):
-            part[...] = before
+        for copied_part, part in zip(twin._used(), self._used(), strict=True):
+            copied_part[...] = part
         return twin
 
     def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
@@ -104,8 +104,8 @@ class CovarianceEngine(SummingEngine):
         with one_blas_thread():
             while t < len(rows):
                 end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))
-                these = rows[t:end], weights[t:end], addresses
-                t += int(learn(*these, *constants, state, parent, items, products, scores[t:end]))
+                triplets = rows[t:end], weights[t:end], addresses
+                t += int(learn(*triplets, *constants, state, parent, items, products, scores[t:end]))
                 full, due = state.counts[FILLED] == BLOCK, state.counts[VERSION] == state.next[0]
                 if t < end and not full:
                     return t
@@ -273,8 +273,8 @@ class CovarianceEngine(SummingEngine):
                 raise ValueError(f"{name} holds items too large to be squared")
         rows = np.zeros((int(used.sum()), len(state.mean)), state.W.dtype)
         fill(rows, tensors["W"], "W")
-        for part, given in zip(state.rows, np.split(rows, used[:-1]), strict=True):
-            part[...] = given
+        for part, restored in zip(state.rows, np.split(rows, used[:-1]), strict=True):
+            part[...] = restored
 
     def _filled(self) -> int:
         last, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]

@@ -87,7 +87,7 @@ class Parent(NamedTuple):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
         possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
         if not (0 <= weight <= scored and possible):
-            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}, expected possible sums of advantages")
+            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
         return parent
 
     def to_tensors(self) -> dict[str, Array]:

@@ -164,10 +164,10 @@ def take(
     gathered = gather(rows, addresses, n, state.mean, first, items, limit)
     filled = state.counts[FILLED]
     for e in range(gathered):
-        place = 3 * (first + e)
-        copy(items[place], state.Q[filled + e])
-        copy(items[place + 1], state.R[filled + e])
-        copy(items[place + 2], state.S[filled + e])
+        row = 3 * (first + e)
+        copy(items[row], state.Q[filled + e])
+        copy(items[row + 1], state.R[filled + e])
+        copy(items[row + 2], state.S[filled + e])
         state.weights[filled + e] = weights[e]
     hash_rows(state.Q[filled : filled + gathered].view(np.uint32), factors, codes)
     return gathered
@@ -240,10 +240,10 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
                 subtract(x[rows[e, side]], mean[start : start + n[i]], target)
         start += n[i]
     for e in range(rows.shape[0]):
-        place = 3 * (first + e)
+        row = 3 * (first + e)
         for side in range(3):
-            if not squared(items[place + side]) <= limit:
-                items[place : place + 3] = 0
+            if not squared(items[row + side]) <= limit:
+                items[row : row + 3] = 0
                 return e
     return rows.shape[0]
 

@@ -77,9 +77,9 @@ def margins_of(projected: Array, start: int, end: int, first: int, margins: Arra
         Written.
     """
     for e in range(margins.shape[0]):
-        place = 3 * (first + e)
-        query, relevant = projected[place, start:end], projected[place + 1, start:end]
-        irrelevant = projected[place + 2, start:end]
+        row = 3 * (first + e)
+        query, relevant = projected[row, start:end], projected[row + 1, start:end]
+        irrelevant = projected[row + 2, start:end]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
         near, far = inner(query, relevant), inner(query, irrelevant)
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
@@ -231,6 +231,6 @@ def tally(
             if trust.shape[0]:
                 compare(trust, own, parent_margins[e], rule)
         asked[version % asked.shape[0]] = codes[e]
-    for place in (FILLED, VERSION, UPDATES):
-        counts[place] += scores.shape[0]
+    for kind in (FILLED, VERSION, UPDATES):
+        counts[kind] += scores.shape[0]
     return int(scores.shape[0])

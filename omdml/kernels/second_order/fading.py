@@ -33,7 +33,7 @@ def fade(
     -------
     The factors by which the block makes the near pairs before it fade, and the far pairs before it.
     """
-    # What all pairs of the block that come later make of a weight.
+    # The factors by which later pairs of the block have made a weight fade.
     left, left_far = 1.0, 1.0
     total = squares = total_far = 0.0
     middle = np.zeros(centre.shape[0])

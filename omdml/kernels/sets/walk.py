@@ -62,7 +62,7 @@ class Rule(NamedTuple):
 def walk(
     rows: Array,
     ends: Array,
-    parts: Array,
+    group_counts: Array,
     addresses: Array,
     shape: Shape,
     state: State,
@@ -78,7 +78,7 @@ def walk(
         Row numbers of the elements of all groups of all judgements.
     ends : (M,)
         Where each group ends among them.
-    parts : (T, 3)
+    group_counts : (T, 3)
         Q, R and S of each judgement.
     addresses : (m,)
         Addresses of the modalities' feature matrices.
@@ -95,16 +95,16 @@ def walk(
     that judgement; otherwise the caller must restore it.
     """
     group = begin = 0
-    for t in range(parts.shape[0]):
-        count = parts[t].sum()
+    for t in range(group_counts.shape[0]):
+        count = group_counts[t].sum()
         group_ends = ends[group : group + count] - begin
         X = gather(rows[begin : begin + group_ends[-1]], addresses, shape.n, state.scale, state.theta)
-        scores[t] = decide(X, group_ends, parts[t, 0], parts[t, 1], shape, state, rule, gradient)
+        scores[t] = decide(X, group_ends, group_counts[t, 0], group_counts[t, 1], shape, state, rule, gradient)
         if not math.isfinite(scores[t]):
             return t
         group += count
         begin += group_ends[-1]
-    return parts.shape[0]
+    return group_counts.shape[0]
 
 
 @njit(cache=True)
@@ -212,7 +212,7 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
     for i in range(4):
         rate, shrink = rule.eta, rule.eta * rule.decay
         if rule.exact:
-            # Momentum adds up steps: while a gradient stays the same, each step grows to its first size over this.
+            # While a gradient stays the same, momentum makes the steps grow, up to the first step divided by this.
             damping = 1.0 - rule.momentum
             rate = min(rate, damping * loss / squares.sum(), FASTEST)
             if squares[i] > 0.0:

@@ -15,7 +15,16 @@ from river import base
 
 from omdml.errors import CorruptError, FormatError, StartError
 from omdml.formats import STATE
-from omdml.learners.shared.checks import check_dims, check_given, check_rows, expect, named, not_started, tables, whole
+from omdml.learners.shared.checks import (
+    check_dims,
+    check_given,
+    check_rows,
+    expect,
+    is_one_of,
+    is_whole,
+    not_started,
+    tables,
+)
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
@@ -89,8 +98,8 @@ class Learner(base.Base):
     def _prepare(self) -> None:
         """Check the arguments, and start if ``init`` is arrays. Every constructor ends with this call."""
         check_dims(self.dims)
-        expect(named(self.dtype, ("float32", "float64")), "dtype", self.dtype, "'float32' or 'float64'")
-        expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        expect(is_one_of(self.dtype, ("float32", "float64")), "dtype", self.dtype, "'float32' or 'float64'")
+        expect(is_whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         check_given(self.init, self.dtype)
         self._check()
         if not isinstance(self.init, str):
@@ -304,9 +313,9 @@ class Learner(base.Base):
             raise CorruptError(f"learner state of the unknown learner {name!r}, expected one of {known}")
         if not issubclass(LEARNERS[name], cls):
             raise CorruptError(f"learner state of {name!r}, expected one of the class {cls.__name__}")
-        given = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
+        init = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
         try:
-            learner = LEARNERS[name](**{**metadata["parameters"], **({"init": given} if given else {})})
+            learner = LEARNERS[name](**{**metadata["parameters"], **({"init": init} if init else {})})
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"learner state of {name!r}: the parameters in it do not fit ({error})") from error
         learner._resumed(tensors)._convert(metadata["format"])

@@ -81,24 +81,25 @@ def tables(
 def expect(holds: bool, name: str, got: object, expected: str) -> None:
     """Raise ParameterError unless ``holds``. Its message says that ``name`` is ``got``, and what was ``expected``."""
     if not holds:
+        # A number may be what was expected, except that it is too large.
         if isinstance(got, int) and abs(got) >= WHOLE_LIMIT and "'" not in expected:
             expected += ", below 2**53"
         raise ParameterError(f"{name}={quoted(got)}: expected {expected}")
 
 
-def whole(value: object) -> bool:
+def is_whole(value: object) -> bool:
     """Whether the value is an integer that float64 can hold, and not a bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < WHOLE_LIMIT
 
 
-def number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Whether the value is a finite number, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return False
     return bool(-LARGEST_VALUE <= (value.item() if isinstance(value, np.number) else value) <= LARGEST_VALUE)
 
 
-def named(value: object, names: Container[str]) -> bool:
+def is_one_of(value: object, names: Container[str]) -> bool:
     """Whether the value is a text, and one of these names."""
     return isinstance(value, str) and value in names
 
@@ -129,7 +130,7 @@ def check_dims(dims: object) -> None:
     """Refuse dimensions that are not a mapping from names to whole numbers of at least 1."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
     for name, size in dims.items() if isinstance(dims, Mapping) else ():
-        sound = sound and nameable(name) and whole(size) and size > 0
+        sound = sound and nameable(name) and is_whole(size) and size > 0
     expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
 
 
@@ -156,12 +157,12 @@ def check_shapes(init: Mapping[str, ArrayLike], shapes: Mapping[str, tuple[int, 
 
 def check_rate(name: str, rate: object) -> None:
     """Refuse a rate that is not a finite number above 0."""
-    expect(number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]
+    expect(is_number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]
 
 
 def check_step(step: object) -> None:
     """Refuse a kind of step other than ``"pa"`` (capped) and ``"ogd"`` (at a fixed rate)."""
-    expect(named(step, ("pa", "ogd")), "step", step, "'pa' or 'ogd'")
+    expect(is_one_of(step, ("pa", "ogd")), "step", step, "'pa' or 'ogd'")
 
 
 def not_started(what: str) -> NotStarted:

@@ -10,7 +10,7 @@ import numpy as np
 from omdml.blas import one_blas_thread
 from omdml.initial import STARTS, start_matrices
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import expect, is_number, is_whole
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 from omdml.metrics.full import FullMetric
 
@@ -32,12 +32,14 @@ class FullMatrixLearner(QuadrupletLearner):
     rank: int | None
 
     def _check(self) -> None:
-        expect(number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
-        expect(whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
+        expect(is_number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
+        expect(is_whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
         expect(self.mu == 0 or self.k >= 1, "k", self.k, "at least 1 if mu is above 0")
-        expect(number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
-        expect(whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1")
-        expect(self.rank is None or (whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")
+        expect(is_number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
+        expect(
+            is_whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1"
+        )
+        expect(self.rank is None or (is_whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, f"one of {', '.join(STARTS)}, or arrays")
             return

@@ -13,7 +13,7 @@ from omdml.errors import CorruptError, FeedbackError, quoted
 from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, whole
+from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, is_whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
@@ -80,7 +80,7 @@ class PairLearner(Learner):
         sound = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(t, str) and t for t in names)
         sound = names is None or (sound and len(set(names)) == len(names) and SHARED not in names)
         expect(sound, "tasks", names, f"a list of distinct names other than {SHARED!r}, or None for one task")
-        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(is_whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         check_rate("eta", self.eta)
         check_step(self.step)
         if isinstance(self.init, Mapping):
@@ -159,7 +159,7 @@ class PairLearner(Learner):
         ParameterError
             A keyword is unknown.
         """
-        expect(not kw, "learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
+        expect(not kw, "other arguments of learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
         pairs = check_rows(rows, self.width, check_features(features, self.dims))
         tasks = self._numbers(task_numbers(task, self._tasks, len(pairs)))
         return self._learn(pairs, features, signs(similar, len(pairs)), tasks)

@@ -45,7 +45,7 @@ class TripletLearner(Learner):
         ParameterError
             A keyword is given.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
+        expect(not kw, "other arguments of learn_many", sorted(kw), "triplets and features, nothing else")
         return self._learn(rows, features)
 
 
