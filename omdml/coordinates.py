@@ -24,6 +24,7 @@ from omdml.snapshot import UNLIKE, digest, pack, unpack
 Array = NDArray[Any]
 # Name of these coordinates in configurations, files and fields.
 MAPPED = "mapped"
+# The number of items that each item is compared with.
 LANDMARKS = 200
 # The most coordinates of a map.
 COORDINATES = 512

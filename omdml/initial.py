@@ -13,6 +13,7 @@ from omdml.blas import one_blas_thread
 from omdml.errors import StartError
 
 Array = NDArray[Any]
+# The names of the starts that :func:`start_matrices` computes.
 STARTS = ("pca", "wpca", "gaussian", "identity")
 # The arrays of a start on principal coordinates: see :func:`principal_start`.
 AXES = ("mean", "basis", "deviations")

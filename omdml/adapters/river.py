@@ -18,6 +18,7 @@ from omdml.metrics import Metric
 from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
+# Name of the only modality.
 MODALITY = "x"
 # Features of this absolute value or more count as missing, because float32 may not hold squares of their differences.
 HUGE = 1e15

@@ -106,4 +106,5 @@ def _signed(learner: Signed, rows: Array, features: Mapping[str, Array], margin:
     return fit_vector(rows, features, margin, lam=max(learner.lam, LEAST) * len(rows), signed=True)
 
 
+# How to compute the start of each class of learners that has a batch form.
 SOLVERS: dict[type[Learner], Solver] = {OMDML: _apart, Qwise: _together, Diagonal: _diagonal, Signed: _signed}

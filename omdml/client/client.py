@@ -363,6 +363,7 @@ class Client:
         self.close()
 
     def _move(self, verb: str, model: str | None, version: int | None, reason: str) -> Pointer:
+        """Move the live pointer: ``rollback``, ``pin`` or ``unpin``."""
         content: dict[str, Any] = {"reason": reason} if reason else {}
         if version is not None:
             content["version"] = version

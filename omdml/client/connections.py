@@ -18,6 +18,7 @@ from omdml.errors import ParameterError
 
 # Idle connections to keep. More may be open at the same time; they are closed after their request.
 MAX_IDLE = 32
+# The most bytes of an answer that are read at a time. The time limit is checked after each.
 READ_BYTES = 1 << 16
 
 
@@ -126,6 +127,7 @@ class Connections:
             connection.close()
 
     def _open(self, wait_s: float) -> http.client.HTTPConnection:
+        """A new connection; raises NotSent if none can be opened within ``wait_s`` seconds."""
         connection: http.client.HTTPConnection
         if self._tls:
             connection = http.client.HTTPSConnection(self._host, self._port, timeout=wait_s, context=self._tls)

@@ -116,6 +116,7 @@ class Requests:
             raise self._not_of_a_node(response, request_id, str(error)) from error
 
     def _refusal(self, response: Response, request_id: str) -> ClientError:
+        """The error for an answer whose status is no success."""
         # A proxy in front of the node may answer with an HTML page.
         answer: Mapping[str, Any] = {}
         try:
@@ -126,6 +127,7 @@ class Requests:
         return refusal(self.url, response.status, answer, response.headers.get("x-request-id", request_id))
 
     def _not_of_a_node(self, response: Response, request_id: str, why: str) -> ClientError:
+        """The error for an answer that no node gives."""
         return ClientError(
             f"{self.url} answered {response.status} {quoted(response.body, 200)}, expected a node's JSON ({why}): is "
             f"this a node of omdml? (request {request_id})",

@@ -39,6 +39,7 @@ class CoupledEngine(Engine):
         self.work: Any = coupled.Work(**self._buffers(start), u=np.zeros(parts.shape[1]))
 
     def _fields(self, start: Array) -> dict[str, Array]:
+        """Arrays of the state before the first pair, by name."""
         (count, r, d), (tasks, k), dtype = start.shape, self.shape.parts.shape, start.dtype
         return {
             "L": start.copy(),
@@ -53,6 +54,7 @@ class CoupledEngine(Engine):
         }
 
     def _buffers(self, start: Array) -> dict[str, Array]:
+        """Arrays of the working space, by name, as far as ``LmcaEngine`` has them, too."""
         (_, r, d), k, dtype = start.shape, self.shape.parts.shape[1], start.dtype
         return {
             "D": np.zeros((BLOCK, d), dtype),

@@ -94,6 +94,7 @@ class BlockSpectrum:
         return value, vector, 0.0 if value < 0.0 else 0.5 * float(self.basis[0][0])
 
     def _directly(self, current: Array, X: Array, c: Array) -> tuple[float, Array, float]:
+        """As :meth:`lowest`, by LAPACK. ``current``, which is M with the earlier terms, gets the new ones."""
         for row, sign in zip(X[self._included :].astype(np.float64), c[self._included :], strict=True):
             current -= sign * np.outer(row, row)
         self._included = len(X)
@@ -117,6 +118,7 @@ class BlockSpectrum:
         return 0.0, hint
 
     def _factored(self, shift: float) -> bool:
+        """Factor ``M - shift I``, unless that was done last; False if it is not positive definite."""
         if self._shift != shift:
             self._solved, self._shift = [], None
             try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from omdml.errors import CorruptError, FeedbackError, MeasureError, quoted
 
 Array = NDArray[Any]
+# The classes of metrics, by kind.
 METRICS: dict[str, type[Metric]] = {}
 # Number of rows that are embedded at a time, so that memory-mapped features are never in memory all at once.
 CHUNK_ROWS = 16_384

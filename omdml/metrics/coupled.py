@@ -11,6 +11,7 @@ from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError
 from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
 
+# Name of the matrix that all tasks share.
 SHARED = "shared"
 
 
@@ -59,6 +60,7 @@ class CoupledMetric(Metric):
         return np.concatenate([self.matrices[name] for name in self._names(task)])
 
     def _names(self, task: str | None) -> Sequence[str]:
+        """Names of the matrices that measure in the sense of ``task``; raises FeedbackError for an unknown task."""
         if task is not None:
             if task not in self.stacks:
                 known = ", ".join(self.stacks)

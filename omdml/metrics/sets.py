@@ -11,6 +11,7 @@ from omdml.blas import one_blas_thread
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 from omdml.pooling import Whitening, begins, checked_sets, netvlad, runs_of_sets, unit
 
+# Names of the learned arrays, and of the modalities' factors; see :class:`SetMetric`.
 PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
 
 
@@ -64,6 +65,7 @@ class SetMetric(Metric):
         return self._embedded(features, checked_sets(sets, check_features(features, self._dims)))
 
     def _embedded(self, features: Mapping[str, Array], sets: Sequence[Array]) -> Array:
+        """v (n, r) of sets whose row numbers were checked."""
         A, bias, c, P, p0 = (self.parameters[name] for name in ("A", "bias", "c", "P", "p0"))
         vectors = np.empty((len(sets), len(P)), P.dtype)
         with one_blas_thread():

@@ -75,6 +75,7 @@ class Filling:
         return {name: features[name] if name in features else estimates[name] for name in self.means}
 
     def _learned(self, present: tuple[str, ...]) -> Regression:
+        """The regression from these modalities to all others."""
         x = np.concatenate([self._sample[name] for name in present], axis=1)
         with one_blas_thread():
             gram = x @ x.T

@@ -134,6 +134,7 @@ def side_by_side(metric: Metric, features: Features) -> Array:
 
 
 def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features) -> Array:
+    """As :func:`query_vectors`: ``theta_i W_i' W_i (q_i - mean_i)``, side by side."""
     parts = []
     for name, matrix in metric.matrices.items():
         centred = np.asarray(queries[name], np.float64) - np.asarray(sample[name], np.float64).mean(axis=0)
@@ -142,6 +143,7 @@ def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features
 
 
 def _by_cosines(metric: CosineMetric, queries: Features, sample: Features) -> Array:
+    """As :func:`query_vectors`: the sum over experts, each weighted by its share over a typical length."""
     query, items = (side_by_side(metric, features) - metric.mean for features in (queries, sample))
     total = np.zeros(query.shape)
     for name, matrix in metric.experts.items():

@@ -96,7 +96,15 @@ class CovarianceEngine(SummingEngine):
         state, t, (weights,) = self.state, 0, columns
         # Addresses of this process, which would be wrong in a pickled engine.
         products_by = GEMM[state.mean.dtype.name], SYRK
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by, state.sums_items
+        constants = (
+            self.shape,
+            self.limit,
+            factors(state.mean),
+            self.rule,
+            self.longest_square,
+            *products_by,
+            state.sums_items,
+        )
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
@@ -260,8 +268,8 @@ class CovarianceEngine(SummingEngine):
             triangle = np.zeros(d * (d + 1) // 2)
             fill(triangle, tensors[name], name)
             getattr(state, name)[np.triu_indices(d)] = triangle
-        self.most = self._most()
-        state.moments.check(self.version, self.most)
+        self.longest_square = self._longest_square()
+        state.moments.check(self.version, self.longest_square)
         *block, weights = state.open_block
         # Before number 4 of the format every triplet counted for 1.
         fill(weights, tensors.get("weights", np.ones(filled)), "weights")

@@ -47,7 +47,7 @@ class SummingEngine(Engine):
         self.shape = np.array(list(dims.values()), np.int64)
         super().__init__(list(dims), new_state(start))
         self.limit = LIMITS[start["mean"].dtype.name]
-        self.most = self._most()
+        self.longest_square = self._longest_square()
 
     def add_unscored(self, rows: Array, weights: Array, tables: Sequence[Array], caller_rows: Array) -> None:
         """Add triplets in order, scoring none, and close the block. Hedge learns nothing, and nothing is refreshed.
@@ -117,7 +117,9 @@ class SummingEngine(Engine):
         if not block:
             return AllPairs.of_closed(moments)
         moments = moments._replace(centre=moments.centre.copy(), sums=moments.sums.copy(), seen=moments.seen.copy())
-        y, m, g, weight, weight_far, _ = weigh(*block, self.rule, self.most, moments.seen, moments.centre, moments.sums)
+        y, m, g, weight, weight_far, _ = weigh(
+            *block, self.rule, self.longest_square, moments.seen, moments.centre, moments.sums
+        )
         return AllPairs(moments, y, m, g, weight, weight_far)
 
     def _open_block(self) -> tuple[Array, ...]:
@@ -131,14 +133,14 @@ class SummingEngine(Engine):
         summed = items if self.state.sums_items else [projected(item, self.state.basis) for item in items]
         return (*items, *summed, weights, factors(self.state.mean))
 
-    def _most(self) -> float:
+    def _longest_square(self) -> float:
         """The squared length to which longer pairs are shortened."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self) -> None:
         """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
         if block := self._open_block():
-            add_block(self.state.moments, *block, self.rule, self.most, SYRK)
+            add_block(self.state.moments, *block, self.rule, self.longest_square, SYRK)
         self.state.counts[FILLED] = 0
 
     @property

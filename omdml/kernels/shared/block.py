@@ -17,6 +17,7 @@ from omdml.kernels import Array
 from omdml.kernels.shared.dots import TILE, project
 from omdml.kernels.shared.memory import at_address
 
+# The only flag of ``fastmath`` here: a product and a sum may become one fused multiply-add.
 CONTRACT = {"contract"}
 # Columns that are handled at a time, so that their rows of X and W stay in the nearest caches.
 CHUNK = 2048

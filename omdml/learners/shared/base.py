@@ -40,6 +40,7 @@ ROOM = 1 << 24
 GIVEN = "init//"
 # Name of the number of the format in a pickle.
 PICKLED = "state format"
+# The classes of learners, by the name that configurations and states use.
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
 KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
@@ -132,6 +133,7 @@ class Learner(base.Base):
             self._engine = self._begin(self._finite_start({name: features[name] for name in self.dims}))
 
     def _finite_start(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        """The start from these features, in the learner's type; raises StartError if it is not finite in it."""
         with np.errstate(all="ignore"):
             try:
                 sampled = {name: array.astype(self.dtype) for name, array in self._sampled(features).items()}
@@ -307,6 +309,7 @@ class Learner(base.Base):
 
     @classmethod
     def _of(cls, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Self:
+        """The learner in what :meth:`to_bytes` packed; raises CorruptError if the parts do not fit together."""
         name = metadata.get("learner")
         if not isinstance(name, str) or name not in LEARNERS:
             known = ", ".join(sorted(LEARNERS))
