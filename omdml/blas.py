@@ -12,16 +12,18 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+# Whether every BLAS call of the process runs on one thread.
 _always = False
-# Runs a function on several things, as ``map`` does.
+# Calls a function with several arguments, as ``map`` does.
 _apply: Callable[..., Iterable[Any]] = map
 Thing = TypeVar("Thing")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    # It knows the BLAS of scipy only if that is loaded before. Only who computes waits for that.
+    # The controller finds the BLAS of scipy only if that is loaded already. It is imported here, so that only processes
+    # that compute wait for it.
     import scipy.linalg.cython_blas  # noqa: F401
 
     return ThreadpoolController()
@@ -35,7 +37,10 @@ def stay_on_one_blas_thread() -> None:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Within this context every BLAS call of the process runs on one thread (20 us, unless they all do)."""
+    """Within this context every BLAS call of the process runs on one thread.
+
+    To enter and leave it takes 20 us, or nothing after :func:`stay_on_one_blas_thread`.
+    """
     if _always:
         return nullcontext()
     limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
@@ -43,12 +48,15 @@ def one_blas_thread() -> AbstractContextManager[object]:
 
 
 def lend_threads(apply: Callable[..., Iterable[Any]]) -> None:
-    """From now on every BLAS call runs on one thread, but independent computations run by ``apply``, as by ``map``."""
+    """From now on every BLAS call runs on one thread, but ``apply`` may run independent computations on several.
+
+    It is called as ``map`` is.
+    """
     global _apply
     stay_on_one_blas_thread()
     _apply = apply
 
 
-def side_by_side(compute: Callable[[Thing], Made], things: Iterable[Thing]) -> list[Made]:
-    """What ``compute`` makes of each thing; on several threads, if the process lent some."""
+def side_by_side(compute: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
+    """The results of ``compute`` for all things; on several threads, if :func:`lend_threads` was called."""
     return list(_apply(compute, things))

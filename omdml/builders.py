@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.errors import FeedbackError, quoted
-from omdml.learners.shared.checks import Array, expect, number, whole
+from omdml.learners.shared.checks import Array, expect, is_number, is_whole
 
 
 class Quadruplets(NamedTuple):
@@ -107,7 +107,7 @@ def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | No
     related = tree.size[:-1] - tree.size[1:]
     depth, item = np.nonzero((related[1:] > 0) & (related[:-1] > 0))
     if len(item) == 0:
-        raise FeedbackError("no item has nearer and further kin: give paths of several nodes that items share")
+        raise FeedbackError("no item has both nearer and further kin: give paths of several nodes that items share")
     chosen = draw.integers(0, len(item), count)
     depth, item = depth[chosen], item[chosen]
     return tree.order[np.stack([item, tree.partner(item, depth + 1, draw), tree.partner(item, depth, draw)], axis=1)]
@@ -143,19 +143,19 @@ def from_pages(
     >>> from_pages([0], [[1, 2, 3, 4, 5]], [[False, True, False, False, False]], count=2, seed=0).tolist()
     [[0, 2, 1], [0, 2, 5]]
     """
-    expect(number(critical) and 0 <= critical <= 1, "critical", critical, "a share in [0, 1]")
-    draw, made = _drawing(count, seed), [np.empty((0, 3), np.int64)]
-    asked, ranked, fitting = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
-    if asked.size and not (ranked.ndim == 2 and fitting.shape == ranked.shape and asked.shape == ranked.shape[:1]):
-        shapes = f"queries of shape {asked.shape}, pages of {ranked.shape}, relevant of {fitting.shape}"
+    expect(is_number(critical) and 0 <= critical <= 1, "critical", critical, "a share in [0, 1]")
+    draw, triplets = _drawing(count, seed), [np.empty((0, 3), np.int64)]
+    asked, ranked, is_hit = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
+    if asked.size and not (ranked.ndim == 2 and is_hit.shape == ranked.shape and asked.shape == ranked.shape[:1]):
+        shapes = f"queries of shape {asked.shape}, pages of {ranked.shape}, relevant of {is_hit.shape}"
         raise FeedbackError(f"{shapes}: expected (Q,), (Q, n), (Q, n)")
-    for query, page, hits in zip(_rows("queries", asked), _rows("pages", ranked), fitting.astype(bool), strict=True):
+    for query, page, hits in zip(_rows("queries", asked), _rows("pages", ranked), is_hit.astype(bool), strict=True):
         right, wrong = page[hits & (page != query)], page[~hits & (page != query)]
-        top, rest = np.split(wrong, [round(critical * count)])
-        against = np.concatenate([top, draw.permutation(rest)[: count - len(top)]])
-        near, far = np.meshgrid(right, against, indexing="ij")
-        made.append(np.stack([np.full(near.size, query), near.ravel(), far.ravel()], axis=1))
-    return np.concatenate(made)
+        highest, lower = np.split(wrong, [round(critical * count)])
+        drawn = draw.permutation(lower)[: count - len(highest)]
+        near, far = np.meshgrid(right, np.concatenate([highest, drawn]), indexing="ij")
+        triplets.append(np.stack([np.full(near.size, query), near.ravel(), far.ravel()], axis=1))
+    return np.concatenate(triplets)
 
 
 def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Quadruplets:
@@ -233,12 +233,10 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     ordered, draw = _Levels.of(levels, among, 3), _drawing(count, seed)
     tied = 1 + np.flatnonzero(ordered.size[1:-1] > 1)
     if len(tied) == 0:
-        raise FeedbackError("no level between the lowest and the highest has two items: none are alike")
+        raise FeedbackError("no level between the lowest and the highest has two items, expected at least one that has")
     middle = draw.choice(tied, count)
-    e, h = (
-        ordered.item(draw.integers(0, middle), draw),
-        ordered.item(draw.integers(middle + 1, len(ordered.size)), draw),
-    )
+    e = ordered.item(draw.integers(0, middle), draw)
+    h = ordered.item(draw.integers(middle + 1, len(ordered.size)), draw)
     place = draw.integers(0, ordered.size[middle])
     other = (place + draw.integers(1, ordered.size[middle])) % ordered.size[middle]
     f, g = ordered.order[ordered.begin[middle] + place], ordered.order[ordered.begin[middle] + other]
@@ -271,18 +269,18 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
     >>> rows.tolist(), margin.tolist()
     ([[8, 9, 7, 9], [7, 8, 7, 9], [7, 8, 7, 9]], [1.0, 1.0, 1.0])
     """
-    expect(whole(period) and period > 1, "period", period, "a number of versions above 1")
+    expect(is_whole(period) and period > 1, "period", period, "a number of versions above 1")
     order, draw = _rows("versions", _array("versions", versions)), _drawing(count, seed)
     if order.ndim != 1:
         raise FeedbackError(f"versions of shape {order.shape}, expected (n,)")
     n = len(order)
     if n < 3:
-        raise FeedbackError(f"{n} versions: at least three are needed")
+        raise FeedbackError(f"{n} versions, expected at least three")
     t = draw.integers(0, n - 1, count)
     later = n - 1 - t
     # Number 0 of the pairs around (t, t + 1) is that pair itself.
-    other = draw.integers(1, (t + 1) * later)
-    r, s = t - other // later, t + 1 + other % later
+    pair = draw.integers(1, (t + 1) * later)
+    r, s = t - pair // later, t + 1 + pair % later
     margin = np.where((s >= r + period) & (r + period >= t + 1), 1.0, 0.0)
     return Quadruplets(order[np.stack([t, t + 1, r, s], axis=1)], margin)
 
@@ -323,7 +321,7 @@ class _Tree(NamedTuple):
 def _drawing(count: int, seed: int) -> np.random.Generator:
     """A generator for ``count`` draws; raises ParameterError unless both numbers are whole and at least 0."""
     for name, value in (("count", count), ("seed", seed)):
-        expect(whole(value) and value >= 0, name, value, "a whole number of at least 0")
+        expect(is_whole(value) and value >= 0, name, value, "a whole number of at least 0")
     return np.random.default_rng(seed)
 
 
@@ -347,28 +345,29 @@ def _sorted_items(name: str, values: ArrayLike, dimensions: int, among: ArrayLik
 
     Raises FeedbackError for another shape, a missing value (NaN or None), or rows that do not exist.
     """
-    given = _array(name, values)
-    if given.ndim != dimensions or 0 in given.shape[1:]:
-        raise FeedbackError(f"{name} of shape {given.shape}, expected {('(n,)', '(n, K)')[dimensions - 1]}")
+    array = _array(name, values)
+    if array.ndim != dimensions or 0 in array.shape[1:]:
+        raise FeedbackError(f"{name} of shape {array.shape}, expected {('(n,)', '(n, K)')[dimensions - 1]}")
     # NaN is not equal to itself.
-    missing = np.argwhere((given != given) | (given == np.array(None)))
+    missing = np.argwhere((array != array) | (array == np.array(None)))
     if missing.size:
         raise FeedbackError(f"row {missing[0][0]} of {name} holds no value: leave the item out")
     if among is None:
-        return given, np.arange(len(given))
+        return array, np.arange(len(array))
     rows = _rows("among", _array("among", among))
-    if rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < len(given)):
-        raise FeedbackError(f"among={quoted(among)}: expected rows (k,) from 0 to {len(given) - 1}")
-    return given, rows
+    if rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < len(array)):
+        raise FeedbackError(f"among={quoted(among)}: expected rows (k,) from 0 to {len(array) - 1}")
+    return array, rows
 
 
 def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
-    given, rows = _sorted_items("labels", labels, 1, among)
-    tree = _Tree.of(given[:, None], rows)
+    """Items in a tree with a node for each label; raises FeedbackError for too few labels, or items of one."""
+    array, rows = _sorted_items("labels", labels, 1, among)
+    tree = _Tree.of(array[:, None], rows)
     kinds = len(np.unique(tree.begin[1]))
     rarest = int(tree.size[1].min(initial=len(tree.order)))
     if kinds < 2 or rarest < 2:
-        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items: two of each are needed")
+        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items, expected at least two of both")
     return tree
 
 
@@ -383,11 +382,11 @@ class _Levels(NamedTuple):
     @classmethod
     def of(cls, levels: ArrayLike, among: ArrayLike | None, least: int) -> _Levels:
         """The items in rows ``among``; raises FeedbackError if they have fewer than ``least`` levels."""
-        given, rows = _sorted_items("levels", levels, 1, among)
-        order = rows[np.argsort(given[rows], kind="stable")]
-        _, begin, size = np.unique(given[order], return_index=True, return_counts=True)
+        array, rows = _sorted_items("levels", levels, 1, among)
+        order = rows[np.argsort(array[rows], kind="stable")]
+        _, begin, size = np.unique(array[order], return_index=True, return_counts=True)
         if len(begin) < least:
-            raise FeedbackError(f"{len(begin)} levels of the attribute, at least {least} are needed")
+            raise FeedbackError(f"{len(begin)} levels of the attribute, expected at least {least}")
         return cls(order, begin, size)
 
     def item(self, level: Array, draw: np.random.Generator) -> Array:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-# The least that a comparison can count for: its square must not vanish beside others.
+# The lowest weight of a comparison. With it, the square of the weight does not yet vanish beside squares of others.
 LEAST_WEIGHT = 1e-6
 
 
@@ -51,7 +51,7 @@ Conversion = Callable[[AnyFeedback], list[str]]
 
 
 def conversion(accepts: Collection[str]) -> Conversion:
-    """The function that turns an event into item ids, one comparison after another, for learners of these kinds.
+    """The function that turns an event into item ids, one comparison after another, for a learner.
 
     ``accepts`` are the kinds of comparison that the learner takes. Which kinds of feedback it takes follows from them.
     """

@@ -24,12 +24,14 @@ from omdml.snapshot import UNLIKE, digest, pack, unpack
 Array = NDArray[Any]
 # Name of these coordinates in configurations, files and fields.
 MAPPED = "mapped"
+# The number of items that each item is compared with.
 LANDMARKS = 200
 # The most coordinates of a map.
 COORDINATES = 512
 # The most rows that a map is made from.
 SAMPLE = 2048
-# The most numbers in the sample, features and kernel coordinates together. It has two rows even if these have more.
+# The most numbers in the sample, features and kernel coordinates together. (It has at least two rows, even if two rows
+# have more numbers.)
 SAMPLE_NUMBERS = 1 << 24
 # A direction with less than this share of the largest eigenvalue is rounding, and is left out.
 LEAST = 1e-10
@@ -91,12 +93,12 @@ class CoordinateMap:
         Parameters
         ----------
         features
-            Matrices (n, D) a modality, at least one row; may be memory-mapped.
+            One matrix (n, D) for each modality, of at least one row. They may be memory-mapped.
         landmarks
             Number of rows of the sample that items are compared with, at least 1; all rows if there are fewer.
         coordinates
-            The most coordinates, at least 1. There are fewer if the sample spans fewer directions, and a single one of
-            zeros if all items are alike.
+            The most coordinates, at least 1. There are fewer if the sample spans fewer directions. If all items are
+            alike, there is a single coordinate, which is always 0.
         sample
             Number of rows drawn with ``seed``, at least 1; fewer if these have more than 16 million numbers.
         seed
@@ -105,16 +107,16 @@ class CoordinateMap:
         Raises
         ------
         ParameterError
-            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1, or ``seed`` is none of at
-            least 0.
+            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1, or ``seed`` is no whole
+            number of at least 0.
         FeedbackError
-            ``features`` are no such matrices, at least one.
+            ``features`` are not such matrices, or there is none.
         StartError
-            No items, or a value in the sample that is not finite or above 1e140.
+            There are no items, or a value in the sample is not finite or above 1e140.
         """
         numbers: tuple[object, ...] = (landmarks, coordinates, sample)
         if not all(isinstance(number, int | np.integer) and number >= 1 for number in numbers):
-            raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
+            raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected whole numbers of at least 1")
         given: object = seed
         if not (isinstance(given, int | np.integer) and given >= 0):
             raise ParameterError(f"seed={quoted(seed)}: expected a whole number of at least 0")
@@ -137,14 +139,14 @@ class CoordinateMap:
         return cls(*_folded(begun, basis))
 
     def apply(self, features: Mapping[str, Array]) -> NDArray[np.float32]:
-        """Coordinates (n, d) of items with ``features`` (n, D) a modality, float32, computed in float64.
+        """Coordinates (n, d) of items with ``features`` (n, D) of each modality; float32, computed in float64.
 
         Numbers that float32 cannot hold become infinite. Rows that are computed together may differ from the same rows
         computed alone by rounding in float64, which is hardly ever visible in float32. Raises FeedbackError if a
         modality is missing or has another dimension.
         """
         count = check_features(features, self.dims)
-        made = np.empty((count, self.dim), np.float32)
+        mapped = np.empty((count, self.dim), np.float32)
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, count, self._rows):
                 rows, total = slice(start, start + self._rows), -self._offset
@@ -152,8 +154,8 @@ class CoordinateMap:
                     z = np.asarray(features[name][rows], np.float64) - part.mean
                     k = np.exp(-_squared_distances(z, part.landmarks, self._squares[name]) / part.width)
                     total = total + z @ part.linear + k @ part.kernel
-                made[rows] = total
-        return made
+                mapped[rows] = total
+        return mapped
 
     @property
     def digest(self) -> str:
@@ -180,7 +182,7 @@ class CoordinateMap:
                 name: ModalityMap(*(tensors[f"{name}/{field}"] for field in ModalityMap._fields)) for name in names
             }
         except UNLIKE as error:
-            raise CorruptError(f"{MAP.what}: not of this kind ({error})") from error
+            raise CorruptError(f"{MAP.what}: its fields are not those of a map ({error}): damaged") from error
         if not parts or offset.ndim != 1 or offset.dtype != np.float64:
             raise CorruptError(f"{MAP.what}: it has no modality, or no offset of float64 numbers: damaged")
         for name, part in parts.items():
@@ -207,7 +209,7 @@ class _Begun(NamedTuple):
     scale: float
     # Whitening, times the factor of the kernel coordinates.
     whitening: Array  # (L, l)
-    # Mean similarities.
+    # Mean similarity of the sample's items to each landmark.
     centre: Array  # (L,)
 
 
@@ -231,8 +233,9 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
     centre = k.mean(axis=0)
     coordinates = (k - centre) @ whitening
     # Kernel coordinates have a length of at most 1.
-    scale, other = _unit_variance(z, size), _unit_variance(coordinates, 1.0)
-    return _Begun(mean, landmarks, width, scale, whitening * other, centre), [z * scale, coordinates * other]
+    scale, kernel_scale = _unit_variance(z, size), _unit_variance(coordinates, 1.0)
+    begun = _Begun(mean, landmarks, width, scale, whitening * kernel_scale, centre)
+    return begun, [z * scale, coordinates * kernel_scale]
 
 
 def _squares(rows: Array) -> Array:
@@ -246,13 +249,13 @@ def _squared_distances(z: Array, landmarks: Array, squares: Array) -> Array:
 
 
 def _unit_variance(columns: Array, size: float) -> float:
-    """The factor that gives centred columns a total variance of 1; 0 if theirs is rounding beside ``size``."""
+    """The factor that gives centred columns a total variance of 1; 0 if their variance is rounding beside ``size``."""
     variance = float((columns**2).sum(axis=1).mean())
     return 1 / np.sqrt(variance) if variance > NOISE * size else 0.0
 
 
 def _principal(columns: Array, most: int) -> Array:
-    """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
+    """The principal directions (D, d) of centred columns (m, D), at most ``most``, the largest variance first.
 
     They are computed from the smaller of the two Gram matrices. The generation of a catalogue depends on their last
     digits, so this function is not shared with the starts of learners, which may change.

@@ -12,7 +12,7 @@ import re
 
 
 def quoted(value: object, most: int = 100) -> str:
-    """A foreign value as a message quotes it: in so many characters, however long it is.
+    """A value from outside, as messages quote it: shortened to ``most`` characters if it is longer.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def quoted(value: object, most: int = 100) -> str:
 
 
 def shortened(text: str, most: int = 200) -> str:
-    """A text, or its begin and its end in so many characters. Messages of others may quote values of any length."""
+    """The text. If it is longer than ``most``, as messages of libraries can be, its beginning and its end."""
     end = most // 3
     return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
 
@@ -91,7 +91,7 @@ class CorruptError(OmdmlError):
     Attributes
     ----------
     epoch
-        That of a claim whose checkpoints cannot be read: whoever replaces them needs it. Empty for anything else.
+        The epoch of a claim whose checkpoints cannot be read. To replace them, one needs it. Empty for anything else.
     """
 
     reason = "corrupt"
@@ -117,7 +117,7 @@ class ConfigurationError(OmdmlError):
     Parameters
     ----------
     mistakes
-        Each names a key, the value and what is expected. The message tells the first, and how many more there are.
+        Each names a key, its value and what is expected. The message has the first, and says how many more there are.
     """
 
     reason = "configuration"

@@ -12,8 +12,9 @@ from omdml.blas import one_blas_thread
 from omdml.errors import MeasureError, quoted
 
 Array = NDArray[Any]
+# Number of queries whose distances to all rows are in memory at a time.
 QUERIES_AT_ONCE = 256
-# Gains double with every grade.
+# Gains double with every grade. That of this grade is still finite.
 HIGHEST_GRADE = 1_000
 
 
@@ -48,8 +49,8 @@ def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
     Raises
     ------
     MeasureError
-        No query, a query that is no row, fewer than two rows; or embeddings or distances that are not finite: sorting
-        NaN distances can put the right answer first.
+        There is no query, a query is not the number of a row, there are fewer than two rows, or embeddings or distances
+        are not finite. (Sorting NaN distances can put the right answer first.)
     """
     vectors = as_array("embedded", embedded, np.float64)
     chosen = as_array("queries", queries)
@@ -114,17 +115,18 @@ def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike,
 def hits_by_distance(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike) -> Array:
     """Whether each row of :func:`rank_by_distance` has the query's label, (Q, n - 1).
 
-    Raises its MeasureError, also unless there is one label for each row.
+    Raises its MeasureError, also if there is not one label for each row.
     """
-    ranked, given = rank_by_distance(embedded, queries), as_array("labels", labels)
-    if given.shape != (ranked.shape[1] + 1,):
-        raise MeasureError(f"labels of shape {given.shape}, expected ({ranked.shape[1] + 1},): one for each embedding")
-    hits: Array = given[ranked] == given[np.asarray(queries)][:, None]
+    ranked, row_labels = rank_by_distance(embedded, queries), as_array("labels", labels)
+    count = ranked.shape[1] + 1
+    if row_labels.shape != (count,):
+        raise MeasureError(f"labels of shape {row_labels.shape}, expected ({count},): one for each embedding")
+    hits: Array = row_labels[ranked] == row_labels[np.asarray(queries)][:, None]
     return hits
 
 
 def as_array(name: str, values: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """The values as an array of one dimension at least; raises MeasureError if they are none."""
+    """The values as an array of at least one dimension; raises MeasureError if they are no such array."""
     try:
         array = np.asarray(values, dtype)
     except (TypeError, ValueError) as error:
@@ -143,19 +145,19 @@ def check_places(k: object) -> None:
 def ndcg(relevance: ArrayLike, k: int) -> Array:
     """nDCG of ranked lists: discounted gain of the first k places, divided by that of the best order (SETNET Eq. 3).
 
-    The gain of grade rel is ``2^rel - 1``, the discount of place p ``log2(p + 1)``.
+    The gain of grade rel is ``2^rel - 1``. At place p it is divided by ``log2(p + 1)``.
 
     Parameters
     ----------
     relevance : (..., n)
         Grade, from 0 to 1,000, of the item at each rank. A list of zeros scores 0.
     k
-        Places looked at, at least 1.
+        Number of places that count, at least 1.
 
     Raises
     ------
     MeasureError
-        Grades out of their range, or k.
+        A grade or k is out of range.
 
     Examples
     --------
@@ -166,7 +168,7 @@ def ndcg(relevance: ArrayLike, k: int) -> Array:
     grades = as_array("relevance", relevance, np.float64)
     bad = grades[~((grades >= 0) & (grades <= HIGHEST_GRADE))]
     if bad.size:
-        raise MeasureError(f"grade of relevance {bad[0]:g}: expected 0 to {HIGHEST_GRADE}, whose gain is still finite")
+        raise MeasureError(f"grade of relevance {bad[0]:g}: expected 0 to {HIGHEST_GRADE}")
     gains = np.exp2(grades) - 1
     discount = 1 / np.log2(np.arange(2, min(k, grades.shape[-1]) + 2))
     best = np.sort(gains, axis=-1)[..., ::-1][..., : len(discount)] @ discount
@@ -174,7 +176,7 @@ def ndcg(relevance: ArrayLike, k: int) -> Array:
 
 
 def rank_by_score(scores: ArrayLike) -> Array:
-    """Items in the order of their scores (..., n), highest first; ties: lowest first.
+    """Indices of items in the order of their scores (..., n), highest first; of equal scores, the lowest index first.
 
     Raises MeasureError if scores are not finite: sorted NaN scores can put the right answer first.
     """
@@ -185,9 +187,11 @@ def rank_by_score(scores: ArrayLike) -> Array:
 
 
 class Prequential(msgspec.Struct):
-    """Mistakes as they came, test-then-learn: of all comparisons, and of about the last thousand.
+    """Counts of mistakes, among all comparisons and among about the last thousand, each scored before it was learned.
 
-    Counts are whole numbers a hundred comparisons, so that any chunking gives the same state.
+    ``recent`` has the number of mistakes in each of the last eleven hundreds of comparisons, the newest last, which may
+    be incomplete. A hundred begins at each multiple of 100 of all comparisons, so the counts do not depend on how
+    comparisons were batched.
     """
 
     count: int = 0
@@ -198,16 +202,17 @@ class Prequential(msgspec.Struct):
         """Raise ValueError for counts that no sequence of comparisons can have."""
         size = min(-(-self.count // 100), 11)
         if not (len(self.recent) == size and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
-            raise ValueError(f"{self.mistakes} mistakes of {self.count}, by hundred {self.recent[:12]}")
+            counts = f"count {self.count}, mistakes {self.mistakes}, recent {self.recent[:12]}"
+            raise ValueError(f"{counts}: no sequence of comparisons has these counts")
 
     def add(self, scores: Array) -> None:
         """Count comparisons by their scores f (n,); f > 0 is a mistake."""
-        wrong = scores > 0
+        is_mistake = scores > 0
         start = 0
-        while start < len(wrong):
+        while start < len(is_mistake):
             if self.count % 100 == 0:
                 self.recent = [*self.recent[-10:], 0]
-            part = wrong[start : start + 100 - self.count % 100]
+            part = is_mistake[start : start + 100 - self.count % 100]
             mistakes = int(part.sum())
             self.recent[-1] += mistakes
             self.mistakes += mistakes
@@ -221,10 +226,10 @@ class Prequential(msgspec.Struct):
 
     @property
     def recent_mistake_rate(self) -> float:
-        """Share of mistakes among the last thousand or so."""
+        """Share of mistakes among the comparisons that ``recent`` covers: the last 1,001 to 1,100, or all if fewer."""
         return sum(self.recent) / self.covered if self.covered else 0.0
 
     @property
     def covered(self) -> int:
-        """Number of comparisons that ``recent`` counts the mistakes of."""
+        """Number of comparisons whose mistakes ``recent`` counts."""
         return (len(self.recent) - 1) * 100 + ((self.count - 1) % 100 + 1) if self.count else 0

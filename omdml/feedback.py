@@ -135,7 +135,7 @@ def kind_of(event: AnyFeedback) -> str:
 
 
 class TooLarge(bytes):
-    """Stands for an event that is too large to be read; its bytes are a sentence that says how large.
+    """Stands for an event that is too large to be read. Its bytes are the sentence that says how large it is.
 
     This is a type and not a special text, so that only a reader of a log can create it, and never a sender.
     """
@@ -190,7 +190,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
 
 
 def unread_fields(payload: bytes, event: AnyFeedback, content_type: str = "application/json") -> list[str]:
-    """The names of an event's fields that its kind does not have: nothing reads these. Empty if one is not UTF-8.
+    """The names of an event's fields that its kind does not have: nothing reads these. Empty if a name is not UTF-8.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def unread_fields(payload: bytes, event: AnyFeedback, content_type: str = "appli
 
 
 def _misfit(error: msgspec.ValidationError, payload: bytes, content_type: str) -> str:
-    """Say what does not fit in a payload that is no event."""
+    """Say why a payload that can be decoded is no event."""
     data = plain_data(payload, (msgspec.msgpack if content_type == MESSAGEPACK else msgspec.json).decode)
     kind = data.get("type") if isinstance(data, dict) else None
     known = next((FIELDS[struct] for struct, name in KINDS.items() if name == kind), {"type"})

@@ -15,7 +15,7 @@ from omdml.errors import CorruptError, FormatError, OmdmlError
 
 
 class Format(NamedTuple):
-    """A kind of file or message: the number that this omdml writes, and the oldest that it still reads."""
+    """A kind of stored data: the number of its format that this omdml writes, and the oldest that it still reads."""
 
     what: str
     number: int
@@ -58,14 +58,15 @@ class NumberedLater(msgspec.Struct):
     format: int = 1
 
 
-# States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4
-# the weights of its triplets, number 5 its sums of items as they come.
+# States with number 1 were written while the state of dca was still changing. Since number 3 it can have a parent,
+# since number 4 weights of triplets, and since number 5 sums of items as they come.
 STATE = Format("learner state", 5)
 # The progress in a checkpoint is part of the format (workers/model/progress.py). Number 3 hashes only the headers of
 # the files in it.
 CHECKPOINT = Format("checkpoint", 3)
 SNAPSHOT = Format("snapshot", 1)
-# A catalogue in a folder. Number 2 knows maps of coordinates, number 3 a journal of changes, number 4 describers.
+# A catalogue in a folder. Since number 2 it can have a map of coordinates, since number 3 a journal of changes, since
+# number 4 describers.
 CATALOGUE = Format("catalogue", 4)
 # The numbers mean the same as those of a folder.
 REDIS_CATALOGUE = Format("catalogue in Redis", 4)
@@ -80,7 +81,7 @@ FOLDER_STORE = Format("folder store", 3)
 REDIS_STORE = Format("Redis store", 1)
 # The committed position of a group that reads a log in files.
 COMMIT = Format("committed position", 1)
-# Number 2 knows letters that were dismissed.
+# Since number 2, a letter can say that it was dismissed.
 LETTER = Format("dead letter", 2)
 # The placement of models on partitions.
 PLACEMENT = Format("placement", 1)

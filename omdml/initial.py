@@ -13,10 +13,11 @@ from omdml.blas import one_blas_thread
 from omdml.errors import StartError
 
 Array = NDArray[Any]
+# The names of the starts that :func:`start_matrices` computes.
 STARTS = ("pca", "wpca", "gaussian", "identity")
 # The arrays of a start on principal coordinates: see :func:`principal_start`.
 AXES = ("mean", "basis", "deviations")
-# The most rows, and pairs of rows, that a start looks at.
+# The most rows that a start is computed from, and the number of pairs of them.
 SAMPLE = 10_000
 # Up to this many dimensions, the whole covariance is decomposed.
 DENSE = 2_000
@@ -24,9 +25,9 @@ DENSE = 2_000
 LARGEST = 1e140
 # The largest total variance of all coordinates: the sum over 2**53 pairs of items is still finite.
 MOST_VARIANCE = 1e288
-# A variance below this share of the mean square is rounding.
+# A variance below this share of the mean square is taken for rounding.
 NOISE = 1e-20
-# How far products of directions may be from those of orthonormal ones: directions may have been float16.
+# How far products of directions may be from those of orthonormal ones. Directions that were float16 are accepted.
 ORTHONORMAL_WITHIN = 1e-3
 
 
@@ -45,7 +46,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     Raises
     ------
     StartError
-        Too few rows for this start, or a value in the sample that is not finite or above 1e140.
+        There are too few rows for this start, or a value in the sample is not finite or above 1e140.
     """
     draw = np.random.default_rng(seed)
     count = len(next(iter(features.values())))
@@ -84,6 +85,7 @@ def check_sample(sample: Array, rows: Array, name: str) -> None:
 
 
 def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: str) -> Array:
+    """The rows (rank, d) of one of :data:`STARTS`, not scaled yet; raises StartError if the sample is too small."""
     width = sample.shape[1]
     if init == "identity":
         return np.eye(rank, width)
@@ -114,7 +116,7 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
         covariance = centred.T @ centred / len(centred)
         values, vectors = _largest(covariance, rank)
     else:
-        # Few starts need it, and every process would pay for it as it starts.
+        # Imported here, because few starts need it, and every process would take longer to begin.
         from scipy.sparse.linalg import LinearOperator, eigsh
 
         operator = LinearOperator(
@@ -128,7 +130,7 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
 
 def _largest(symmetric: Array, count: int) -> tuple[Array, Array]:
     """The ``count`` largest eigenvalues of a matrix (d, d), rising, and their vectors (d, count)."""
-    # Whoever only checks hyperparameters does not wait for it.
+    # Imported here, so that processes that only check hyperparameters do not wait for it.
     from scipy.linalg import eigh
 
     size = len(symmetric)
@@ -144,7 +146,7 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     features
         Matrices (n, d_i); a sample is drawn with ``seed``: of 10,000 rows, or of 2,000 if D is above 2,000.
     rank
-        Coordinates to keep at most; directions without variance are left out, but one stays.
+        The most coordinates to keep. Directions without variance are left out, but at least one is kept.
 
     Returns
     -------
@@ -154,7 +156,7 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     Raises
     ------
     StartError
-        A value in the sample that is not finite or above 1e140.
+        A value in the sample is not finite or above 1e140.
     """
     sample, mean, noise = _centred_sample(features, seed)
     with one_blas_thread():
@@ -166,7 +168,7 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
 def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
     """The start of DCA from features that are principal coordinates already: the first ``rank`` of them.
 
-    ``basis`` is (0, D), which stands for the identity, unless there are more than ``rank``.
+    ``basis`` is (0, D), which stands for the identity, unless the features have more numbers than ``rank``.
     """
     sample, mean, _ = _centred_sample(features, seed)
     D = len(mean)
@@ -176,7 +178,7 @@ def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> di
 
 
 def check_axes(basis: Array, deviations: Array) -> None:
-    """Raise ValueError for directions (d, D) longer than 1, or deviations (d,) below 0 or whose squares have no sum."""
+    """Raise ValueError for directions (d, D) longer than 1, and for deviations (d,) that are below 0 or too large."""
     with np.errstate(over="ignore"):
         longest = float(np.einsum("ij,ij->i", basis, basis, dtype=np.float64).max(initial=0.0))
         variances = float((deviations.astype(np.float64) ** 2).sum())
@@ -184,7 +186,8 @@ def check_axes(basis: Array, deviations: Array) -> None:
         raise ValueError(f"basis has a row of squared length {longest:g}, expected rows of length 1")
     if not (deviations.min() >= 0 and variances < MOST_VARIANCE):
         extent = f"from {deviations.min():g} to {deviations.max():g}"
-        raise ValueError(f"deviations {extent}, expected 0 at least, and squares of at most {MOST_VARIANCE:g} together")
+        expected = f"at least 0, and squares that add up to less than {MOST_VARIANCE:g}"
+        raise ValueError(f"deviations {extent}, expected {expected}")
 
 
 def check_orthonormal(basis: Array) -> None:
@@ -197,12 +200,16 @@ def check_orthonormal(basis: Array) -> None:
         row, other = map(int, np.unravel_index(errors.argmax(), errors.shape))
         raise ValueError(
             f"rows of basis are not orthonormal: the product of row {row} and row {other} is "
-            f"{products[row, other]:g}, expected {int(row == other)}: make them so, for example by numpy.linalg.qr"
+            f"{products[row, other]:g}, expected {int(row == other)}: make the rows orthonormal, for example by "
+            "numpy.linalg.qr"
         )
 
 
 def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:
-    """A sample (n, D) of all modalities side by side minus its mean, the mean (D,), and a variance that is rounding."""
+    """A sample (n, D) of all modalities side by side minus its mean, the mean (D,), and the largest variance of noise.
+
+    A variance up to that is taken for rounding.
+    """
     count, width = len(next(iter(features.values()))), sum(matrix.shape[1] for matrix in features.values())
     most = min(count, SAMPLE if width <= DENSE else DENSE)
     rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))

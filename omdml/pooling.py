@@ -17,11 +17,11 @@ from omdml.initial import LARGEST, NOISE, principal
 
 Array = NDArray[Any]
 NO_ROWS = np.empty(0, np.int64)
-# The most elements that a start looks at: their residual blocks are K times as long as the elements.
+# The most elements that a start is computed from. They are few, because residual blocks are K times as long.
 SAMPLE = 2_000
 # Rounds of k-means.
 ROUNDS = 30
-# Ratio of the two largest assignments at the start, in the median.
+# The ratio of an element's two largest assignments at the start: the median of the sample.
 RATIO = 2.0
 # The most numbers of residual blocks in memory at a time.
 AT_ONCE = 1 << 22
@@ -54,16 +54,16 @@ def begins(sets: Sequence[Array]) -> Array:
 
 
 def checked_sets(sets: Iterable[ArrayLike], count: int) -> list[Array]:
-    """The sets, each with row numbers below ``count``, at least one; raises FeedbackError about the first bad set."""
+    """The sets as arrays of int64; raises FeedbackError unless each has row numbers, all of them below ``count``."""
     if not isinstance(sets, Iterable):
         raise FeedbackError(f"sets are {quoted(sets)}, expected a sequence of arrays of row numbers")
     return [row_numbers(f"set {place}", rows, count, place) for place, rows in enumerate(sets)]
 
 
 def row_numbers(what: str, rows: ArrayLike, count: int, place: int | None = None) -> Array:
-    """Row numbers (n,) of a set's elements as int64; raises FeedbackError unless there are any, each below ``count``.
+    """Row numbers (n,) of a set's elements as int64; raises FeedbackError unless there are any, all below ``count``.
 
-    The error says ``what`` set it is, and ``place`` is its ``row``.
+    The message calls the set ``what``, and the error's ``row`` is ``place``.
     """
     try:
         elements = np.asarray(rows)
@@ -82,7 +82,7 @@ def row_numbers(what: str, rows: ArrayLike, count: int, place: int | None = None
     return elements.astype(np.int64, copy=False)
 
 
-def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
+def runs_of_sets(sets: Sequence[Array], width: int) -> Iterator[slice]:
     """Runs of sets whose residual blocks, ``width`` numbers for each element, fit into memory together."""
     first = count = 0
     for place, rows in enumerate(sets):
@@ -120,7 +120,7 @@ def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Arr
     ``A_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that s_k is in proportion to ``exp(-alpha |x - c_k|^2)``.
     alpha is chosen such that the two largest s_k of an element have the ratio 2 in the median.
     """
-    # Imported here, because only the start of a set metric needs them, and they would slow down every process.
+    # Imported here, because only the start of setnet needs them, and every process would take longer to begin.
     from scipy.cluster.vq import kmeans2
     from scipy.spatial.distance import cdist
 
@@ -215,9 +215,10 @@ def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
 
 
 def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
-    """The whitening for moments of ``count`` vectors, after shrinking the covariance to its mean variance.
+    """The whitening by the mean (r,) and covariance (r, r) of ``count`` vectors.
 
-    The share of the mean variance is ``r / (r + count)``.
+    Before, the covariance is shrunk: it becomes a mean of itself and of its mean variance times the identity. The
+    latter has the weight ``r / (r + count)``.
     """
     from scipy.linalg import eigh
 
@@ -255,7 +256,8 @@ def generalised_mean(
 ) -> Array:
     """``((1/n) sum_k |x_k|^p)^(1/p)`` of each set of elements (N, d), scaled to unit length: (n, d) (SETNET 5.2).
 
-    p > 0 is a number or (d,), otherwise ParameterError is raised. Raises FeedbackError as :func:`mean_pooling` does.
+    p is one number above 0, or one for each dimension (d,). Raises ParameterError for another p, and FeedbackError as
+    :func:`mean_pooling` does.
 
     The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes last, because the means need numbers that are not
     negative; fit it to the results without whitening.
@@ -272,7 +274,7 @@ def generalised_mean(
 
 
 def _vectors(name: str, values: ArrayLike) -> Array:
-    """The values (n, d) in double precision; raises FeedbackError for anything else than numbers of this shape."""
+    """The values (n, d) as float64; raises FeedbackError unless they are numbers of this shape."""
     try:
         vectors = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
 # The fields of a checkpoint that hold files.
 FILES = ("state", "reference")
-# Checkpoints before this number hash all bytes of these files.
+# The first number of the checkpoints' format with which only the headers of these files are hashed, not all bytes.
 HEADERS_ONLY = 3
 # How many names, types and shapes of arrays are remembered as text.
 LABELS = 1024
@@ -39,15 +39,15 @@ UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 class Opened(bytes):
-    """The bytes of a file in a checkpoint, whose check has loaded them: the first reader need not do so again.
+    """The bytes of a file in a checkpoint. If a check has loaded the contents, the first reader need not do so again.
 
-    Only the first one, because it may change the arrays.
+    Later readers load them, because the first one may have changed the arrays.
     """
 
     contents: tuple[Tensors, dict[str, Any]] | None = None
 
     def take(self) -> tuple[Tensors, dict[str, Any]]:
-        """The contents as they were loaded, or loaded again."""
+        """The contents: those that the check has loaded, if nobody has taken them yet, otherwise loaded now."""
         contents, self.contents = self.contents, None
         return contents or _checked(self, STATE)
 
@@ -58,15 +58,15 @@ def pack(
     kind: Format = STATE,
     sha256: str = "",
 ) -> bytes:
-    """Turn arrays and JSON-able metadata into bytes: the same input gives the same bytes, and keys keep their order.
+    """Turn arrays and metadata, which JSON can hold, into bytes: the same input gives the same bytes.
 
     Every format keeps ``format`` and ``check`` in its metadata, whatever its number, so that the number can be trusted.
-    ``sha256`` is the digest of the tensors, if the caller has it already.
+    The keys of the metadata keep their order. ``sha256`` is the digest of the tensors, if the caller has it already.
     """
-    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    body = _encode({"format": kind.number, "sha256": sha256 or digest(whole), **metadata})
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    body = _encode({"format": kind.number, "sha256": sha256 or digest(contiguous), **metadata})
     check = hashlib.sha256(body.encode()).hexdigest()
-    return to_safetensors(whole, {KEY: f'{body[:-1]},"check":"{check}"}}'})
+    return to_safetensors(contiguous, {KEY: f'{body[:-1]},"check":"{check}"}}'})
 
 
 def _encode(body: Mapping[str, Any]) -> str:
@@ -91,7 +91,10 @@ def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
 
 
 def _checked(data: bytes | memoryview, kind: Format, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and metadata that are what was written."""
+    """Tensors and metadata of a packed file; raises CorruptError unless they are what was written.
+
+    Of the tensors named in ``files``, which are packed files themselves, only the headers are checked.
+    """
     what = kind.what
     if not isinstance(data, bytes | bytearray | memoryview):
         raise CorruptError(f"{what}: got {type(data).__name__}, expected bytes")
@@ -101,7 +104,8 @@ def _checked(data: bytes | memoryview, kind: Format, files: Collection[str] = ()
         metadata = msgspec.json.decode(header["__metadata__"][KEY])
         check = metadata.pop("check")
     except (SafetensorError, msgspec.DecodeError, *UNLIKE) as error:
-        raise CorruptError(f"{what}: {len(data)} bytes that are no omdml safetensors ({error})") from error
+        message = f"{what}: its {len(data)} bytes are not safetensors that omdml wrote ({error}): damaged"
+        raise CorruptError(message) from error
     if hashlib.sha256(_encode(metadata).encode()).hexdigest() != check:
         raise CorruptError(f"{what}: its metadata is not what was written: damaged")
     kind.check(metadata.get("format"), what)
@@ -115,7 +119,7 @@ def _checked(data: bytes | memoryview, kind: Format, files: Collection[str] = ()
 
 
 def _opened(data: memoryview, is_sealed: bool) -> bytes:
-    """A file in a checkpoint. If only its header was hashed there, its rest is checked here."""
+    """A file in a checkpoint. If the checkpoint hashed only its header (``is_sealed``), its rest is checked here."""
     file = Opened(data)
     if is_sealed and len(header_of(data)) < len(data):
         file.contents = _checked(file, STATE)
@@ -123,7 +127,7 @@ def _opened(data: memoryview, is_sealed: bool) -> bytes:
 
 
 def header_of(data: bytes | memoryview) -> memoryview:
-    """The first bytes of a packed file, which seal the rest; of bytes that are no such file, all."""
+    """The first bytes of a packed file, which hold the digest of the rest; all bytes, if it is no such file."""
     return memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]
 
 
@@ -139,12 +143,12 @@ def digest(tensors: Mapping[str, NDArray[Any]], files: Collection[str] = ()) -> 
 
 @lru_cache(LABELS)
 def _label(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a digest says of an array beside its bytes. To write this takes longer than to hash a small array."""
+    """What is hashed of an array beside its bytes. It is cached: to write it takes longer than to hash a small one."""
     return f"{name}:{dtype.str}:{shape}".encode()
 
 
 def metric_to_bytes(metric: Metric) -> bytes:
-    """Write a metric alone as safetensors."""
+    """A metric alone as safetensors, without the other fields of a snapshot."""
     tensors, description = metric.to_tensors()
     return pack(tensors, {"metric": {"kind": metric.kind, **description}})
 
@@ -155,7 +159,7 @@ def metric_from_bytes(data: bytes) -> Metric:
     try:
         return metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
     except UNLIKE as error:
-        raise CorruptError(f"metric: not of this kind ({error})") from error
+        raise CorruptError(f"metric: its fields do not fit its kind ({error}): damaged") from error
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,15 +197,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.structs.replace(msgspec.convert({**metadata["checkpoint"], **files}, cls), **files)
         except (msgspec.ValidationError, *UNLIKE) as error:
-            raise CorruptError(f"checkpoint: not of this kind ({error})") from error
+            raise CorruptError(f"checkpoint: its fields are not those of a checkpoint ({error}): damaged") from error
 
 
 class Trail(msgspec.Struct, frozen=True, array_like=True):
     """Times of the events that a publication was the first to contain, in seconds since the epoch.
 
-    ``version`` is the publication's. ``oldest`` is the event time of the oldest of these ``events``; ``taken`` and
-    ``learned`` say when a worker took the first of them and had learned it. ``trace`` is the trace context (W3C) of the
-    first of them that has one, otherwise empty.
+    ``version`` is the publication's, and ``events`` the number of these events. ``oldest`` is the event time of the
+    oldest of them. ``taken`` and ``learned`` say when a worker took the first of them, and when it had learned it.
+    ``trace`` is the trace context (W3C) of the first of them that has one, otherwise empty.
     """
 
     version: int
@@ -229,8 +233,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     ``event_time`` is the time of the newest event learned, and ``oldest_event_time`` that of the oldest event which no
     earlier publication contained; both in seconds since the epoch, or None if the events had no time. ``trails`` has
     the times of the events of this publication and of some before it, oldest first. With these a node that skipped a
-    publication can measure the freshness of its events, too. ``vector`` says how far each part of a model in parts was,
-    ``0:120,1:98``: partitions, and the offsets after the last event taken there.
+    publication can measure the freshness of its events, too. ``vector`` is for models that are learned in parts. It
+    says how far each part was, such as ``0:120,1:98``: partitions, and the offsets after the last event taken there.
     """
 
     model: str
@@ -252,7 +256,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """The bytes of :meth:`to_bytes`, and the digest."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
         if not self.vector:
-            # Most models have none, and their bytes stay as they were.
+            # Most models have no vector. Their bytes stay what they were before snapshots had this field.
             del metadata["vector"]
         tensors, description = self.metric.to_tensors()
         described = {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}}
@@ -272,7 +276,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             metric = metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
             return msgspec.convert({**metadata["snapshot"], "metric": metric}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
-            raise CorruptError(f"snapshot: not of this kind ({error})") from error
+            raise CorruptError(f"snapshot: its fields are not those of a snapshot ({error}): damaged") from error
 
 
 def _with_generation(sha256: str, generation: str) -> str:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from deploy.local.ports import free_port
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.demo.products import draw_products, picture
 from tests.support.deep import deep
@@ -69,6 +72,7 @@ RUN = {
     ("deploy/producers/README.md", "python with_kafka_python.py"): "tests.integration.producers.test_producers",
     ("docs/data.md", "id,color.0"): f"{HERE}.test_items_change_as_the_pages_show",
     ("docs/data.md", "omdml catalogue build"): f"{HERE}.test_pictures_and_words_are_searched",
+    ("docs/data.md", "set,item"): f"{HERE}.test_sets_are_built_as_the_page_shows",
     ("docs/data.md", "curl -X PUT"): f"{HERE}.test_items_change_as_the_pages_show",
     ("docs/day-by-day.md", "omdml status"): f"{FEEDBACK}.test_the_quickstarts_session_prints_what_it_shows",
     ("docs/feedback.md", '{"type":'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
@@ -185,6 +189,21 @@ def test_items_change_as_the_pages_show(tmp_path):
     assert len(answer["items"]) == 5
     assert all(item["attributes"]["price"] < 20 for item in answer["items"])
     assert len(json.loads(printed[-1][-1])["answers"]) == 2
+
+
+def test_sets_are_built_as_the_page_shows(tmp_path, monkeypatch):
+    page = read("docs/data.md")
+    (tmp_path / "items.csv").write_text(block_that_begins(page, "id,color.0"))
+    (tmp_path / "sets.csv").write_text(block_that_begins(page, "set,item"))
+    (arguments,) = re.findall("`omdml (catalogue build .* --sets .*?)`", page)
+    monkeypatch.chdir(tmp_path)
+    built = CliRunner().invoke(main, arguments.split())
+    assert built.exit_code == 0, built.output
+    catalogue = open_catalogue(tmp_path / "items")
+    (line,) = re.findall('`({"set".*?})`', page)
+    first = json.loads(line)
+    sets = {name: [catalogue.ids[row] for row in rows.tolist()] for name, rows in catalogue.sets.items()}
+    assert sets == {first["set"]: first["items"], "outfit-2": ["blue-cup"]}
 
 
 def write_products(table: Path, folder: Path, first: int, count: int) -> None:

@@ -67,7 +67,7 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
     engine = model._engine
     state, addresses = engine.state, np.array([x.__array_interface__["data"][0]], np.uint64)
     gemm = GEMM[x.dtype.name]
-    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, gemm, SYRK, True
+    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.longest_square, gemm, SYRK, True
     tile, products, scores = (
         np.zeros((3 * TILE, len(x.T)), x.dtype),
         np.empty(2 * 3 * TILE * len(x.T), x.dtype),

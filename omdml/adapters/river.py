@@ -13,17 +13,18 @@ from river import base
 
 from omdml.errors import FeedbackError, ParameterError, StartError, quoted
 from omdml.learners import LEARNERS, Learner
-from omdml.learners.shared.checks import expect, named, whole
+from omdml.learners.shared.checks import expect, is_one_of, is_whole
 from omdml.metrics import Metric
 from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
+# Name of the only modality.
 MODALITY = "x"
-# Features of this size or more count as missing, because squares of their differences may not fit into float32.
+# Features of this absolute value or more count as missing, because float32 may not hold squares of their differences.
 HUGE = 1e15
+# The hyperparameters that are rates of steps, and their default here.
 RATES = ("eta", "C")
-# The default rate here.
-SLOW = 0.0003
+SLOW_RATE = 0.0003
 # Learners that are refused, and why.
 UNFIT = {
     "oasis": "its similarity is bilinear, and no distance between embeddings",
@@ -38,14 +39,16 @@ class MetricTransformer(base.Transformer):
 
     These are lomdml, dca, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused.
     A label is a single task, so learners with several tasks are refused, too. DCA knows only the directions that the
-    samples of the warm-up span, so give it more samples than features.
+    samples of the warm-up span, so make ``warm_up`` larger than the number of features.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. The dimensions and the learner's start come from the first ``warm_up`` samples, or
     from more if the start needs more. (PCA and WPCA need one sample more than the rank, or than the number of features
-    if that is lower.) Until then samples pass unchanged. Features are numbers. A feature that a sample lacks is 0, and
-    so is one that is not finite, or 1e15 and more. A feature that no sample of the warm-up had is ignored. Features
-    lie in the order of their names, as one modality called ``x``.
+    if that is lower.) Until then samples pass unchanged.
+
+    Features are numbers. A feature that a sample lacks counts as 0, and so does one that is not finite, or not between
+    -1e15 and 1e15. A feature that no sample of the warm-up had is ignored. Features lie in the order of their names, as
+    one modality called ``x``.
 
     Accuracy of ``KNNClassifier`` on river's ImageSegments, test-then-learn, with exact search in the last 1,000
     samples: 0.903 on scaled features. Behind this transformer it is 0.924, 0.922, 0.923 (seeds 0 to 2), with LOMDML
@@ -57,8 +60,8 @@ class MetricTransformer(base.Transformer):
         Name in ``LEARNERS``.
     parameters
         Hyperparameters of the learner, ``init`` and ``groups`` keyed by ``x``; None: a rate of 0.0003. Classifiers that
-        remember samples, like ``KNNClassifier``, hold old embeddings while the metric moves: a slow rate keeps them
-        comparable.
+        remember samples, like ``KNNClassifier``, keep embeddings by older metrics: with a slow rate these stay
+        comparable with new ones.
     comparisons
         Number of comparisons of each sample, >= 1.
     capacity
@@ -102,8 +105,9 @@ class MetricTransformer(base.Transformer):
         self.seed = seed
         self._check()
         self._draw = np.random.default_rng(seed)
-        self._enough = warm_up
-        self._early: list[tuple[dict[Hashable, float], Hashable]] = []
+        # Samples that the warm-up needs, and those that came, with their classes.
+        self._needed = warm_up
+        self._warm_up_samples: list[tuple[dict[Hashable, float], Hashable]] = []
         self._names: list[Hashable] = []
         self._reservoirs: dict[Hashable, Reservoir] = {}
         self._learner: Learner | None = None
@@ -120,11 +124,11 @@ class MetricTransformer(base.Transformer):
         return True
 
     def _check(self) -> None:
-        expect(named(self.learner, LEARNERS), "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
+        expect(is_one_of(self.learner, LEARNERS), "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
         least = {"comparisons": 1, "capacity": 1, "classes": 2, "warm_up": 2, "seed": 0}
         for name, bound in least.items():
             value = getattr(self, name)
-            expect(whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
+            expect(is_whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
         mapping = self.parameters is None or isinstance(self.parameters, Mapping)
         expect(mapping, "parameters", self.parameters, "the learner's hyperparameters by name, or None")
         fit = ", ".join(sorted(set(LEARNERS) - set(UNFIT)))
@@ -134,8 +138,8 @@ class MetricTransformer(base.Transformer):
 
     def _new(self, size: int) -> Learner:
         kind = LEARNERS[self.learner]
-        known = inspect.signature(kind).parameters
-        slow = {name: SLOW for name in RATES if name in known}
+        hyperparameters = inspect.signature(kind).parameters
+        slow = {name: SLOW_RATE for name in RATES if name in hyperparameters}
         return kind(dims={MODALITY: size}, **(slow if self.parameters is None else self.parameters))
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
@@ -151,8 +155,8 @@ class MetricTransformer(base.Transformer):
         if not isinstance(y, Hashable):
             raise FeedbackError(f"label is {quoted(y)}, expected a text or a number")
         if self._learner is None:
-            self._early.append((sample, y))
-            if len(self._early) >= self._enough:
+            self._warm_up_samples.append((sample, y))
+            if len(self._warm_up_samples) >= self._needed:
                 self._start()
             return
         self._take(self._row(sample), y)
@@ -170,24 +174,24 @@ class MetricTransformer(base.Transformer):
 
         If the learner's start needs more samples, the warm-up continues.
         """
-        self._names = sorted({name for sample, _ in self._early for name in sample}, key=repr)
-        rows = np.stack([self._row(sample) for sample, _ in self._early])
+        self._names = sorted({name for sample, _ in self._warm_up_samples for name in sample}, key=repr)
+        rows = np.stack([self._row(sample) for sample, _ in self._warm_up_samples])
         try:
             learner = self._new(len(self._names))
             learner.start({MODALITY: rows})
         except StartError as error:
             if error.rows is None:
-                self._early.clear()
+                self._warm_up_samples.clear()
                 raise
-            self._enough = error.rows
+            self._needed = error.rows
             return
         except ParameterError:
-            self._early.clear()
+            self._warm_up_samples.clear()
             raise
         self._learner = learner
-        for row, (_, y) in zip(rows, self._early, strict=True):
+        for row, (_, y) in zip(rows, self._warm_up_samples, strict=True):
             self._take(row, y)
-        self._early = []
+        self._warm_up_samples = []
         self._metric = learner.metric
 
     def _row(self, sample: Mapping[Hashable, float]) -> Array:
@@ -238,13 +242,13 @@ class Reservoir(NamedTuple):
 
 
 def fixed_size(parameters: Mapping[str, Any]) -> int:
-    """A number of features that these hyperparameters fit: that of their arrays, or what their groups divide."""
+    """A number of features that these hyperparameters fit: that of their arrays, or one that suits their groups."""
     init, groups = parameters.get("init"), parameters.get("groups")
     if isinstance(init, Mapping) and init:
         shape = np.asarray(init.get(SHARED, next(iter(init.values()))), object).shape
         return shape[-1] if shape else 1
     group = groups.get(MODALITY, 1) if isinstance(groups, Mapping) else 1
-    return max(1, group) if whole(group) else np.size(group)
+    return max(1, group) if is_whole(group) else np.size(group)
 
 
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
@@ -256,7 +260,7 @@ def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
         try:
             number = math.nan if value is None else float(value)
         except OverflowError:
-            # A whole number beyond what float holds is as missing as any other of 1e15 and more.
+            # A whole number too large for a float counts as missing, like any other number of 1e15 and more.
             continue
         except (TypeError, ValueError):
             raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None

@@ -38,15 +38,15 @@ class Contrasts(NamedTuple):
         Raises
         ------
         FeedbackError
-            Rows or features that do not fit; a margin, or the square of a difference, that is not finite (``row`` is
-            the index of the comparison).
+            Rows or features do not fit, or a margin or the square of a difference is not finite. (``row`` is the index
+            of the comparison.)
         StartError
-            No comparisons.
+            There are no comparisons.
         """
         width = 3 if shape_of(rows)[1:] == (3,) else 4
         table = check_rows(rows, width, check_features(features, dims_of(features)))
         if not len(table):
-            raise StartError("no comparisons: a batch start needs at least 1")
+            raise StartError("there are no comparisons: a batch start needs at least one")
         pairs = table if width == 4 else table[:, [0, 1, 0, 2]]
         near = {name: difference(matrix, pairs[:, 0], pairs[:, 1]) for name, matrix in features.items()}
         far = {name: difference(matrix, pairs[:, 2], pairs[:, 3]) for name, matrix in features.items()}

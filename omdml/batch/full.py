@@ -4,9 +4,11 @@ Departure: the thesis steps ``M <- PSD(M - eta G)`` along a subgradient G at the
 new M, which the dual problem finds, with one weight in [0, 1] for each comparison. So a step may have any length, few
 steps suffice if ``lam > 0``, and the gap between the two problems says when to stop. As in the thesis, only comparisons
 that were violated at least once take part (the active set), and a check of all comparisons ends the search. The
-Fantope's F is computed again after each step, as in Algorithm 2; each such step lowers the objective. Measured on 2,000
-triplets of mfeat (64 dimensions, ``lam`` 2): after 145 iterations this is 1e-7 above the optimum (as a share of
-it). After as many, the thesis' steps with the best of eight rates are 3e-4 above it, and 2e-5 after ten times as many.
+Fantope's F is computed again after each step, as in Algorithm 2; each such step lowers the objective.
+
+Measured on 2,000 triplets of mfeat (64 dimensions, ``lam`` 2): after 145 iterations the objective is above its optimum
+by 1e-7 of it. By the thesis' steps with the best of eight rates, it is 3e-4 after as many, and 2e-5 after ten times as
+many.
 """
 
 from __future__ import annotations
@@ -21,16 +23,17 @@ from numpy.typing import ArrayLike
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import expect, is_number, is_whole
 
 # The most rounds of the outer loop.
 ROUNDS = 200
-# Factor by which the step grows from one round to the next.
+# Factor by which the weight that draws M towards the last M falls from one round to the next.
 LONGER = 4.0
 # The most iterations of one round.
 ITERATIONS = 20_000
-# Factor on the curvature, by which the step may grow from one iteration to the next.
+# Factor by which the assumed curvature falls, and so the step grows, from one iteration to the next.
 RELAX = 0.9
+# How far rounding may move an observed curvature, as a share of it.
 ROUNDING = 1e-9
 
 
@@ -78,14 +81,14 @@ def fit_full(
     FeedbackError, StartError
         See :meth:`Contrasts.of`.
     ParameterError
-        A weight or k out of range.
+        A weight, ``k`` or ``tol`` is out of range.
     """
     for name, weight in (("lam", lam), ("trace", trace), ("mu", mu)):
-        expect(number(weight) and weight >= 0, name, weight, "a weight of at least 0")
+        expect(is_number(weight) and weight >= 0, name, weight, "a weight of at least 0")
     expect(lam + trace > 0, "lam", lam, "a weight above 0, or a trace above 0")
-    expect(number(tol) and tol > 0, "tol", tol, "a share above 0")
+    expect(is_number(tol) and tol > 0, "tol", tol, "a share above 0")
     contrasts = Contrasts.of(rows, features, margin)
-    expect(whole(k) and k >= 0, "k", k, "a number of eigenvalues")
+    expect(is_whole(k) and k >= 0, "k", k, "a number of eigenvalues")
     expect(mu == 0 or k >= 1, "k", k, "at least 1 if mu is above 0")
     problem = Problem(contrasts, float(lam), float(trace), float(mu), int(k))
     with one_blas_thread():
@@ -93,12 +96,12 @@ def fit_full(
 
 
 class Step(NamedTuple):
-    """One round's problem: ``min  weight/2 |M|^2 - <pull, M> + rest + sum_q hinge_q`` over M_i >= 0."""
+    """One round's problem: ``min  weight/2 |M|^2 - <pull, M> + constant + sum_q hinge_q`` over M_i >= 0."""
 
     weight: float
     pull: list[Array]
     # A constant that completes the square, so that the objective is never below 0.
-    rest: float
+    constant: float
 
 
 class Problem:
@@ -143,10 +146,12 @@ class Problem:
     def bound(self, alpha: Array) -> float:
         """A lower bound of a convex objective: its dual at alpha, which is scaled down until it is feasible."""
         if self.lam:
-            whole = Step(self.lam, [-self.trace * np.eye(size) for size in self.dims], 0.0)
-            return float(alpha @ self.margin) - half_square(whole, primal(whole, self.pulled(alpha)))
-        most = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in self.pulled(alpha))
-        return float(alpha @ self.margin) * min(1.0, self.trace / most if most > 0 else 1.0)
+            without_proximal = Step(self.lam, [-self.trace * np.eye(size) for size in self.dims], 0.0)
+            return float(alpha @ self.margin) - half_square(
+                without_proximal, primal(without_proximal, self.pulled(alpha))
+            )
+        largest = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in self.pulled(alpha))
+        return float(alpha @ self.margin) * min(1.0, self.trace / largest if largest > 0 else 1.0)
 
     def fantope(self, matrix: Array) -> Array:
         """The projector on the eigenvectors of the k smallest eigenvalues."""
@@ -154,7 +159,7 @@ class Problem:
         return vectors @ vectors.T
 
     def step(self, M: Sequence[Array], proximal: float) -> Step:
-        """The convex problem that replaces the whole one at M, with a weight ``proximal`` that draws it towards M."""
+        """The convex problem of a round that begins at M. The weight ``proximal`` draws its solution towards M."""
         pull = [proximal * matrix - self.trace * np.eye(len(matrix)) for matrix in M]
         if self.mu:
             pull = [part - self.mu * self.fantope(matrix) for part, matrix in zip(pull, M, strict=True)]
@@ -170,14 +175,17 @@ def solve(problem: Problem, tol: float) -> list[Array]:
     for _ in range(ROUNDS):
         step = problem.step(M, proximal)
         M, alpha = resolve(problem, step, alpha, tol / 10 if proximal else tol)
-        before, value = value, problem.objective(M)
+        last_value, value = value, problem.objective(M)
         if problem.mu:
-            if before - value <= tol * value:
+            if last_value - value <= tol * value:
                 return M
         elif value - problem.bound(alpha) <= tol * value:
             return M
         proximal /= LONGER
-    warnings.warn(f"no optimum within {tol:g} after {ROUNDS} rounds; the objective is {value:.9g}", stacklevel=3)
+    warnings.warn(
+        f"after {ROUNDS} rounds the objective is {value:.9g}, which may be more than {tol:g} of it above the optimum",
+        stacklevel=3,
+    )
     return M
 
 
@@ -211,7 +219,7 @@ def primal(step: Step, pulled: Sequence[Array]) -> list[Array]:
 def value_of(step: Step, M: Sequence[Array], losses: Array) -> float:
     """The objective of a round at M, (d_i, d_i) for each modality, at which comparisons have these losses (T,)."""
     linear = sum(float((pull * matrix).sum()) for pull, matrix in zip(step.pull, M, strict=True))
-    return half_square(step, M) - linear + step.rest + float(np.maximum(losses, 0.0).sum())
+    return half_square(step, M) - linear + step.constant + float(np.maximum(losses, 0.0).sum())
 
 
 def half_square(step: Step, M: Sequence[Array]) -> float:
@@ -226,26 +234,27 @@ def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol:
     2015). The step length follows the curvature that the gradients show. Line searches compare values of the objective,
     whose rounding limits the gap to about its square root: L-BFGS-B stops at 1e-7 to 1e-9, and takes longer.
     """
-    alpha, before, momentum = begin, begin, 1.0
-    rise, gap = dual(problem, step, alpha, active)
-    curvature = float(np.abs(rise).max())
+    # ``alpha`` is where the gradient is computed: ahead of ``stepped``, the last point that a plain step led to.
+    alpha, stepped, momentum = begin, begin, 1.0
+    gradient, gap = dual(problem, step, alpha, active)
+    curvature = float(np.abs(gradient).max())
     for _ in range(ITERATIONS):
         if gap <= tol:
             return alpha
-        new = np.clip(alpha + rise / curvature, 0.0, 1.0)
-        turned = (alpha - new) @ (new - before) > 0
-        momentum = 1.0 if turned else momentum
-        grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        ahead = np.clip(new + (momentum - 1) / grown * (new - before), 0.0, 1.0)
-        further, nearer = dual(problem, step, ahead, active)
-        seen = curvature_between(ahead - alpha, rise - further)
+        new = np.clip(alpha + gradient / curvature, 0.0, 1.0)
+        turns_back = (alpha - new) @ (new - stepped) > 0
+        momentum = 1.0 if turns_back else momentum
+        next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = np.clip(new + (momentum - 1) / next_momentum * (new - stepped), 0.0, 1.0)
+        gradient_ahead, gap_ahead = dual(problem, step, ahead, active)
+        observed = curvature_between(ahead - alpha, gradient - gradient_ahead)
         # The step was too long: try a shorter one.
-        if seen > (1 + ROUNDING) * curvature:
-            curvature = min(seen, 2 * curvature)
+        if observed > (1 + ROUNDING) * curvature:
+            curvature = min(observed, 2 * curvature)
             continue
-        curvature = max(RELAX * curvature, seen)
-        alpha, before, momentum, rise, gap = ahead, new, grown, further, nearer
-    warnings.warn(f"a round ended {gap:.3g} above its optimum, {tol:.3g} was asked for", stacklevel=5)
+        curvature = max(RELAX * curvature, observed)
+        alpha, stepped, momentum, gradient, gap = ahead, new, next_momentum, gradient_ahead, gap_ahead
+    warnings.warn(f"a round ended {gap:.3g} above its optimum, expected {tol:.3g} at most", stacklevel=5)
     return alpha
 
 
@@ -253,15 +262,15 @@ def dual(problem: Problem, step: Step, alpha: Array, active: Array) -> tuple[Arr
     """Gradient (A,) of the dual objective, and the gap to the objective as a share of the objective."""
     M = primal(step, problem.pulled(alpha, active))
     losses = problem.losses(M, active)
-    bound = float(alpha @ problem.margin[active]) - half_square(step, M) + step.rest
+    bound = float(alpha @ problem.margin[active]) - half_square(step, M) + step.constant
     value = value_of(step, M, losses)
     return losses, (value - bound) / value if value > bound else 0.0
 
 
-def curvature_between(moved: Array, bent: Array) -> float:
-    """The least curvature that explains how a gradient fell by ``bent`` (A,) along ``moved`` (A,); 0 if it did not."""
-    along = float(moved @ bent)
-    return float(bent @ bent) / along if along > 0 else 0.0
+def curvature_between(move: Array, fall: Array) -> float:
+    """The least curvature that explains how a gradient fell by ``fall`` (A,) along ``move`` (A,); 0 if it did not."""
+    along = float(move @ fall)
+    return float(fall @ fall) / along if along > 0 else 0.0
 
 
 def positive(matrix: Array) -> Array:

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import expect, is_number
 
 # The most Newton steps, and the most halvings of one.
 ROUNDS = 500
@@ -76,10 +76,10 @@ def fit_vector(
     FeedbackError, StartError
         See :meth:`Contrasts.of`.
     ParameterError
-        A number out of range.
+        ``lam``, ``h`` or ``tol`` is out of range.
     """
     for name, value in (("lam", lam), ("h", h), ("tol", tol)):
-        expect(number(value) and value > 0, name, value, "a number above 0")
+        expect(is_number(value) and value > 0, name, value, "a number above 0")
     contrasts = Contrasts.of(rows, features, margin)
     vectors = contrasts.vectors(np.positive if signed else np.square, group)
     centre = np.where(contrasts.margin > 0, contrasts.margin, contrasts.margin - h)
@@ -118,16 +118,17 @@ class Huber(NamedTuple):
         """An upper bound of how far the value is above the optimum, by the dual problem."""
         w = self.vectors.T @ point.slope / self.lam
         w = np.maximum(w, 0.0) if positive else w
-        raised = float(point.slope @ (self.centre + self.h)) - self.h * float(point.slope @ point.slope)
-        return point.value - (raised - self.lam / 2 * float(w @ w))
+        dual = float(point.slope @ (self.centre + self.h)) - self.h * float(point.slope @ point.slope)
+        return point.value - (dual - self.lam / 2 * float(w @ w))
 
     def step(self, point: Point, free: Array) -> Array:
         """Newton's direction in the free weights, the gradient's in the others."""
-        bent = self.vectors[(point.slope > 0) & (point.slope < 1)]
-        inside = bent[:, free]
-        hessian = inside.T @ inside / (2 * self.h)
+        # Only losses within the bend have a curvature.
+        in_bend = self.vectors[(point.slope > 0) & (point.slope < 1)]
+        of_free = in_bend[:, free]
+        hessian = of_free.T @ of_free / (2 * self.h)
         hessian[np.diag_indices_from(hessian)] += self.lam
-        curvature = self.lam + np.einsum("ij,ij->j", bent, bent) / (2 * self.h)
+        curvature = self.lam + np.einsum("ij,ij->j", in_bend, in_bend) / (2 * self.h)
         direction = -point.gradient / curvature
         direction[free] = -cho_solve(cho_factor(hessian, lower=True), point.gradient[free])
         return direction
@@ -146,7 +147,8 @@ def solve(problem: Huber, positive: bool, tol: float) -> Array:
         point = further
     share = problem.gap(point, positive) / point.value
     if share > tol:
-        warnings.warn(f"rounding ends the search {share:.3g} above the optimum, {tol:.3g} was asked for", stacklevel=3)
+        got = f"the search ended {share:.3g} above the optimum, as a share of it"
+        warnings.warn(f"{got}, expected {tol:.3g} at most: rounding may hide smaller steps", stacklevel=3)
     return point.w
 
 
@@ -156,8 +158,8 @@ def line_search(problem: Huber, point: Point, free: Array, positive: bool) -> Po
     for halving in range(HALVINGS):
         w = point.w + 0.5**halving * direction
         further = problem.evaluate(np.maximum(w, 0.0) if positive else w)
-        promised = -(0.5**halving) * float(point.gradient[free] @ direction[free])
-        promised += float(point.gradient[~free] @ (point.w - further.w)[~free])
-        if point.value - further.value >= ARMIJO * promised and further.value < point.value:
+        predicted = -(0.5**halving) * float(point.gradient[free] @ direction[free])
+        predicted += float(point.gradient[~free] @ (point.w - further.w)[~free])
+        if point.value - further.value >= ARMIJO * predicted and further.value < point.value:
             return further
     return None

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 class Sums(NamedTuple):
-    """What a part of a log sums up to, small enough to travel: of symmetric matrices only the upper triangles.
+    """The sums of a part of a log, small enough to be sent: of symmetric matrices only the upper triangles.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ class Sums(NamedTuple):
 
 
 def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array], weight: ArrayLike = 1.0) -> Sums:
-    """The sums of triplets (n, 3) of these weights, in order; ``start`` has learned nothing and is left as it is.
+    """The sums of triplets (n, 3) of these weights, in order. ``start`` is left as it is.
 
     Equal triplets in an equal order give equal bytes, on processors of one kind.
 
-    Raises FeedbackError for a triplet that cannot be learned (``row`` says which), ParameterError for a start with a
-    ``memory`` or a parent.
+    Raises FeedbackError for a triplet that cannot be learned (``row`` says which), and ParameterError for a start that
+    has a ``memory`` or a parent, or has learned something.
     """
     check_start(start)
     engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
     if len(np.atleast_1d(rows)):
-        table, matrices, known = _taken(start, rows, features)
-        engine.add_unscored(table, weights(weight, table), matrices, known)
+        table, matrices, caller_rows = _compact(start, rows, features)
+        engine.add_unscored(table, weights(weight, table), matrices, caller_rows)
     moments = {name: getattr(engine.state, name) for name in Moments._fields}
     triangle = np.triu_indices(len(engine.state.near))
     return Sums(
@@ -69,32 +69,32 @@ def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> l
     if not len(np.atleast_1d(rows)):
         return []
     engine: CovarianceEngine = start._started("unlearnable")
-    table, matrices, known = _taken(start, rows, features)
+    table, matrices, caller_rows = _compact(start, rows, features)
     items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
     addresses = addresses_of(matrices)
     errors, first = [], 0
     while first < len(table):
         tile = table[first : first + TILE]
-        sound = int(gather(tile, addresses, engine.shape, engine.state.mean, 0, items, engine.limit))
-        first += sound
-        if sound < len(tile):
-            errors.append(engine._refusal(first, table[first], matrices, known[first]))
+        gathered = int(gather(tile, addresses, engine.shape, engine.state.mean, 0, items, engine.limit))
+        first += gathered
+        if gathered < len(tile):
+            errors.append(engine._refusal(first, table[first], matrices, caller_rows[first]))
             first += 1
     return errors
 
 
-def _taken(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
-    """Rows of small tables, these tables, and the rows as they were given."""
+def _compact(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
+    """Row numbers, the matrices that these mean (see :func:`tables`), and the row numbers as they were given."""
     checked = check_rows(rows, start.width, check_features(features, start.dims))
     table, matrices = tables(checked, features, list(start.dims), np.dtype(start.dtype))
     return np.ascontiguousarray(table), matrices, checked
 
 
 class Adding:
-    """A learner that takes on sums, part after part.
+    """Adds the sums of parts of a log, one part after another, and makes a learner of them.
 
-    The order of the parts decides the last digits, so whoever wants the same bytes adds the same parts in the same
-    order. Nothing is scored: Hedge weighs both experts alike, and there are no mistakes.
+    The order of the parts decides the last digits: for the same bytes, add the same parts in the same order. Nothing is
+    scored, so Hedge weighs both experts alike, and there are no mistakes.
 
     Parameters
     ----------
@@ -126,25 +126,25 @@ class Adding:
         return self._engine.version
 
     def add(self, sums: Sums) -> None:
-        """Add the sums of the events that follow."""
+        """Add the sums of the next part."""
         moments = dict(sums.moments)
         for name in SYMMETRIC:
-            whole = np.zeros_like(self._engine.state.near)
-            whole[self._triangle] = moments[name]
-            moments[name] = whole
+            matrix = np.zeros_like(self._engine.state.near)
+            matrix[self._triangle] = moments[name]
+            moments[name] = matrix
         self._engine.add_sums(Moments(**moments), sums.version, sums.asked)
 
     def learner(self) -> DCA:
-        """The learner that knows what was added; a copy."""
+        """A copy of the learner with all sums that were added so far."""
         learner = copy.deepcopy(self._learner)
         learner._started("Adding").refresh()
         return learner
 
 
 def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
-    """One learner that knows what all of these know; sums and counts are added in the order of the parts, in float64.
+    """One learner that has learned what all parts have. Sums and counts are added in the order of the parts.
 
-    The same parts in the same order make the same bytes. Each part scored its triplets with its own knowledge only, so
+    The same parts in the same order make the same bytes. Each part scored its triplets by what itself had learned, so
     ``mistakes`` and Hedge's losses are the sums of all parts (:func:`omdml.learners.dca_parts.merge`).
 
     Parameters
@@ -152,12 +152,12 @@ def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
     start
         What every part began with; left as it is.
     parts
-        They may be made one after the other: none is kept.
+        They may come from a generator, because none is kept.
 
     Raises
     ------
     ParameterError
-        A part with other parameters, one that began from other items, or a start with a ``memory`` or a parent.
+        A part has other parameters, or began from other items; or the start has a ``memory`` or a parent.
 
     Examples
     --------
@@ -170,18 +170,18 @@ def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
     3
     """
     check_start(start)
-    whole = copy.deepcopy(start)
-    engine: CovarianceEngine = whole._started("merged")
+    total = copy.deepcopy(start)
+    engine: CovarianceEngine = total._started("merged")
     for part in parts:
         check_alike(start, part)
         engine.add_all(part._started("merged"))
     if engine.version:
         engine.refresh()
-    return whole
+    return total
 
 
 def emptied(learner: DCA) -> DCA:
-    """What a learner began with: the same coordinates, and nothing learned."""
+    """The learner as it was at its start: with the same coordinates, and nothing learned."""
     state = learner._started("emptied").state
     start = copy.copy(learner)
     start._engine = learner._begin({name: getattr(state, name) for name in CONSTANT})
@@ -190,8 +190,8 @@ def emptied(learner: DCA) -> DCA:
 
 
 def check_start(start: DCA) -> None:
-    """Raise ParameterError if this learner's sums over a log are not just added up, or it has learned something."""
-    expect(isinstance(start, DCA), "sums", type(start).__name__, "a learner of class DCA: only its state is a sum")
+    """Raise ParameterError unless parts of a log, learned from this start, can be added up to what the log teaches."""
+    expect(isinstance(start, DCA), "start", type(start).__name__, "a learner of class DCA: only its state is a sum")
     expect(not start.memory, "memory", start.memory, "0: what fades with each event cannot be summed in parts")
     expect(start.parent is None, "parent", "a parent", "none: what a parent counts for is learned event by event")
-    expect(start.version == 0, "sums", f"version {start.version}", "a learner at its start")
+    expect(start.version == 0, "start", f"version {start.version}", "a learner at its start, of version 0")

@@ -86,9 +86,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``version`` is the number of comparisons that the model has learned. ``serial`` rises each time another version goes
     live, even at a rollback. ``took_s`` is the time of the search in the node, in seconds. Before a model's first event
-    its ``parent`` may answer, at ``parent_version``; its own version is 0 then. If an index in a vector database or the
-    gallery of an older version proposed the candidates, it held ``candidates_version``: items may be missing. If the
-    answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
+    its ``parent`` may answer, at ``parent_version``; its own version is 0 then. An index in a vector database or the
+    gallery of an older version may propose the candidates. Then ``candidates_version`` is the version that these held,
+    and items may be missing. If the answer is part of an experiment, ``interleaved`` describes it: report clicks with
+    ``Client.clicked``.
     """
 
     model: str
@@ -145,7 +146,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class ListedItem(msgspec.Struct, frozen=True):
-    """An item of the catalogue, with the attributes that were asked for, as far as it has them."""
+    """An item of the catalogue, with those of the requested attributes that it has."""
 
     id: str
     attributes: dict[str, Any] = {}
@@ -154,8 +155,8 @@ class ListedItem(msgspec.Struct, frozen=True):
 class Listed(msgspec.Struct, frozen=True):
     """Some items of the catalogue, in its order.
 
-    ``total`` is the number of items that fit what was asked for, those not listed included. ``position`` is the number
-    of changes of the catalogue that the node answers with, and ``attributes`` are the names that ``fields`` may have.
+    ``total`` is the number of items that fit the request, those not listed included. ``position`` is the number of
+    changes of the catalogue that this answer includes, and ``attributes`` are the names that ``fields`` may have.
     """
 
     items: list[ListedItem]
@@ -215,8 +216,8 @@ class Freshness(msgspec.Struct, frozen=True):
 class Live(msgspec.Struct, frozen=True):
     """The version that answers searches of a model. If the node is not ``ready``, the other fields mean nothing.
 
-    ``generation`` names the state of the catalogue's build, ``items`` is the number of its items. ``live_since`` is by
-    the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead; ``begins_with`` is the
+    ``generation`` is that of the catalogue, and ``items`` the number of its items. ``live_since`` is by the node's
+    clock, in seconds since the epoch. ``parent`` is the model that answers instead, or None. ``begins_with`` is the
     parent by configuration, whether or not the model has learned something of its own.
     """
 
@@ -245,7 +246,10 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a model's history: what happened to a version, why, by whom, and ``at`` what time (epoch seconds)."""
+    """A line of a model's history: what happened to a version, why, by whom, and ``at`` which time.
+
+    The time is in seconds since the epoch.
+    """
 
     at: float
     what: str

@@ -42,13 +42,13 @@ def numbers(features: Vectors) -> dict[str, list[float]]:
     for name, vector in features.items():
         if not _is_vector(vector):
             raise ParameterError(
-                f"features[{name!r}] is {vector!r:.80}, expected a list of numbers, the vector of a modality: what is "
-                f"no vector, such as a price, is an attribute: attributes={{{name!r}: ...}}"
+                f"features[{name!r}] is {vector!r:.80}, expected the vector of a modality, a list of numbers. If it is "
+                f"no vector, such as a price, give it as an attribute: attributes={{{name!r}: ...}}"
             )
     return {name: [float(x) for x in vector] for name, vector in features.items()}
 
 
-# These two take whatever a caller without a type checker may pass.
+# The types of these two arguments are open, because callers without a type checker may pass anything.
 def _are_ids(query: object) -> bool:
     return isinstance(query, Sequence) and all(isinstance(item, str) for item in query)
 

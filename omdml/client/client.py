@@ -123,9 +123,9 @@ class Client:
         """
         bodies = [query_body(None, query) if isinstance(query, Mapping) else query_body(query) for query in queries]
         reply = self._search(Answers, k, options, {"queries": bodies})
-        shared = reply.model, reply.version, reply.serial, reply.took_s
-        rest = reply.parent, reply.parent_version, reply.candidates_version
-        return [Answer(*shared, items, *rest) for items in reply.answers]
+        fields_before = reply.model, reply.version, reply.serial, reply.took_s
+        fields_after = reply.parent, reply.parent_version, reply.candidates_version
+        return [Answer(*fields_before, items, *fields_after) for items in reply.answers]
 
     def _search(self, kind: type[T], k: int, options: Options, query: Mapping[str, Any]) -> T:
         fields: dict[str, Any] = {"model": self.model, **options, "k": k, **query}
@@ -148,7 +148,7 @@ class Client:
         ``before`` is a version that the store still keeps; so is ``after``, which is the live one by default. ``task``
         and ``expand`` are those of a search (:class:`Options`).
         """
-        wanted: dict[str, str | int | None] = {
+        parameters: dict[str, str | int | None] = {
             "id": item,
             "before": before,
             "after": after,
@@ -156,8 +156,8 @@ class Client:
             "task": task,
             "expand": expand,
         }
-        parameters = {name: value for name, value in wanted.items() if value is not None}
-        return self._requests.get(f"{self._path(model)}/compare", Comparison, **parameters)
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._requests.get(f"{self._path(model)}/compare", Comparison, **given)
 
     def item(self, item: str, *, fields: Sequence[str] = (), model: str | None = None) -> ListedItem | None:
         """An item with its attributes: those that ``fields`` names, or all. None if the node has no such item."""
@@ -170,12 +170,17 @@ class Client:
 
         With ``find``, only items whose id or label holds this text. ``fields`` names the attributes to return.
         """
-        wanted: dict[str, str | int] = {"find": find, "fields": ",".join(fields), "offset": offset, "limit": limit}
-        return self._listed(wanted, model)
+        parameters: dict[str, str | int] = {
+            "find": find,
+            "fields": ",".join(fields),
+            "offset": offset,
+            "limit": limit,
+        }
+        return self._listed(parameters, model)
 
-    def _listed(self, wanted: Mapping[str, str | int], model: str | None) -> Listed:
+    def _listed(self, parameters: Mapping[str, str | int], model: str | None) -> Listed:
         name = model or self.model
-        return self._requests.get("/items", Listing, **wanted, **({"model": name} if name else {})).listed
+        return self._requests.get("/items", Listing, **parameters, **({"model": name} if name else {})).listed
 
     def put_item(
         self,
@@ -212,8 +217,8 @@ class Client:
         path = f"/items?{urlencode({'model': name})}" if name else "/items"
         total = Changed(name or "", 0, 0, 0, 0, [])
         for lines in batches(map(line, changes)):
-            made = self._requests.send("POST", path, Changed, b"\n".join(lines), content_type=JSON_LINES)
-            total = total.then(made)
+            changed = self._requests.send("POST", path, Changed, b"\n".join(lines), content_type=JSON_LINES)
+            total = total.then(changed)
         return total
 
     def feedback(self, *events: AnyFeedback) -> int:
@@ -221,7 +226,7 @@ class Client:
 
         An event without an ``id`` gets one. If you catch an error and send the same events again, give them ids
         yourself, so that a model learns each event once. If events are invalid, BadRequest is raised, and none of them
-        is taken: ``answer["errors"]`` of the error lists the first bad ones.
+        is taken: the error's ``answer["errors"]`` lists the first bad ones.
         """
         for event in events:
             if isinstance(event, list | tuple):
@@ -323,7 +328,7 @@ class Client:
         return self._requests.get("/models", Models, since=repr(since)).models
 
     def patterns(self) -> list[str]:
-        """The patterns of names for which the node answers, beside the models that it names."""
+        """The patterns of names: the node also answers for models whose names match one of them."""
         return self._requests.get("/models", Models).patterns
 
     def history(self, model: str | None = None, *, last: int = 100) -> list[Line]:
@@ -358,6 +363,7 @@ class Client:
         self.close()
 
     def _move(self, verb: str, model: str | None, version: int | None, reason: str) -> Pointer:
+        """Move the live pointer: ``rollback``, ``pin`` or ``unpin``."""
         content: dict[str, Any] = {"reason": reason} if reason else {}
         if version is not None:
             content["version"] = version

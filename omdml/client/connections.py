@@ -18,6 +18,7 @@ from omdml.errors import ParameterError
 
 # Idle connections to keep. More may be open at the same time; they are closed after their request.
 MAX_IDLE = 32
+# The most bytes of an answer that are read at a time. The time limit is checked after each.
 READ_BYTES = 1 << 16
 
 
@@ -74,32 +75,32 @@ class Connections:
         The node may have closed an idle connection at any time. With ``fresh`` a new connection is opened, which avoids
         that. Raises NotSent and Broken.
         """
-        until = time.monotonic() + wait_s
+        deadline = time.monotonic() + wait_s
         connection = None if fresh else self._idle_connection()
         if connection is None:
             connection = self._open(wait_s)
-        done = False
+        reusable = False
         try:
-            _limit(connection, until)
+            _limit(connection, deadline)
             connection.request(method, self._path + target, body, dict(headers))
-            _limit(connection, until)
+            _limit(connection, deadline)
             answer = connection.getresponse()
             parts = []
             while part := answer.read1(READ_BYTES):
                 parts.append(part)
                 if connection.sock is not None:
-                    _limit(connection, until)
+                    _limit(connection, deadline)
             # Without this read at the end, Python 3.11 believes that the answer is still being read.
             answer.read()
-            done = not answer.will_close
+            reusable = not answer.will_close
             return Response(answer.status, {name.lower(): text for name, text in answer.getheaders()}, b"".join(parts))
         except (OSError, http.client.HTTPException) as error:
             raise Broken(_text_of(error)) from error
         finally:
-            if done and len(self._idle) < MAX_IDLE:
+            if reusable and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
             else:
-                # The rest of a half-read answer would be taken for the next answer.
+                # If an answer was read only in part, what is left of it would be taken for the next answer.
                 connection.close()
 
     def close(self) -> None:
@@ -117,7 +118,7 @@ class Connections:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            # Between requests there is nothing to read from an open connection. From a closed one, its end can be read.
+            # Between requests there is nothing to read from an open connection. A closed one can be read: it has ended.
             poll = select.poll()
             if connection.sock is not None:
                 poll.register(connection.sock, select.POLLIN)
@@ -126,6 +127,7 @@ class Connections:
             connection.close()
 
     def _open(self, wait_s: float) -> http.client.HTTPConnection:
+        """A new connection; raises NotSent if none can be opened within ``wait_s`` seconds."""
         connection: http.client.HTTPConnection
         if self._tls:
             connection = http.client.HTTPSConnection(self._host, self._port, timeout=wait_s, context=self._tls)
@@ -139,9 +141,9 @@ class Connections:
         return connection
 
 
-def _limit(connection: http.client.HTTPConnection, until: float) -> None:
+def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
     """Limit the next operation on a connection to the remaining time; raises TimeoutError if there is none."""
-    left = until - time.monotonic()
+    left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the answer took too long")
     connection.sock.settimeout(left)

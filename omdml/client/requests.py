@@ -21,7 +21,7 @@ T = TypeVar("T")
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
 # Statuses after which the same request may succeed later: the node is waiting for something, or is overloaded.
 RETRIED = (429, 502, 503, 504)
-# The longest wait before the second attempt, in seconds. It doubles with each attempt, up to the largest.
+# The longest wait before the second attempt, in seconds. It doubles with each further attempt, up to the largest wait.
 FIRST_WAIT_S, LARGEST_WAIT_S = 0.1, 2.0
 
 
@@ -44,13 +44,16 @@ class Requests:
 
     def __init__(self, url: str, token: str, timeout_s: float, retry_s: float, tls: ssl.SSLContext | None) -> None:
         if not timeout_s > 0 or not retry_s >= 0:
-            raise ParameterError(f"timeout_s is {timeout_s}, retry_s {retry_s}: expected one above 0, and 0 or more")
+            got = f"timeout_s is {timeout_s} and retry_s is {retry_s}"
+            raise ParameterError(f"{got}, expected timeout_s above 0 and retry_s of at least 0")
         self.url = url
         self.connections = Connections(url, tls)
         self._timeout_s, self._retry_s = timeout_s, retry_s
-        # http.client would refuse it later, and its message has the token in it.
+        # http.client would refuse such a token later, and its message would show it.
         if "\n" in token or "\r" in token:
-            raise ParameterError("the token has a line break, as if it was read from a file: take it off with strip()")
+            raise ParameterError(
+                "the token has a line break, as if it was read from a file: remove it, for example by token.strip()"
+            )
         self._headers = {"Accept": JSON} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def get(self, path: str, kind: type[T], **parameters: str | int) -> T:
@@ -78,7 +81,7 @@ class Requests:
         """
         request_id = os.urandom(16).hex()
         headers = self._headers | {"X-Request-Id": request_id} | ({"Content-Type": content_type} if body else {})
-        until = time.monotonic() + self._retry_s
+        deadline = time.monotonic() + self._retry_s
         for number in count(1):
             failure: ClientError
             wait_s = min(LARGEST_WAIT_S, FIRST_WAIT_S * 2 ** (number - 1)) * random.uniform(0.5, 1.0)
@@ -101,28 +104,30 @@ class Requests:
                 failure = self._refusal(response, request_id)
                 retry = repeatable and response.status in RETRIED
                 wait_s = max(wait_s, _retry_after(response))
-            if not retry or time.monotonic() + wait_s > until:
+            if not retry or time.monotonic() + wait_s > deadline:
                 raise failure
             time.sleep(wait_s)
-        raise AssertionError("attempts have no end of their own")
+        raise AssertionError("the loop over attempts ended without an answer or an error")
 
     def _read(self, response: Response, kind: type[T], request_id: str) -> T:
         try:
             return msgspec.json.decode(response.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._odd(response, request_id, str(error)) from error
+            raise self._not_of_a_node(response, request_id, str(error)) from error
 
     def _refusal(self, response: Response, request_id: str) -> ClientError:
+        """The error for an answer whose status is no success."""
         # A proxy in front of the node may answer with an HTML page.
         answer: Mapping[str, Any] = {}
         try:
             answer = msgspec.json.decode(response.body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             if response.status not in RETRIED:
-                return self._odd(response, request_id, "it is no JSON object")
+                return self._not_of_a_node(response, request_id, "it is no JSON object")
         return refusal(self.url, response.status, answer, response.headers.get("x-request-id", request_id))
 
-    def _odd(self, response: Response, request_id: str, why: str) -> ClientError:
+    def _not_of_a_node(self, response: Response, request_id: str, why: str) -> ClientError:
+        """The error for an answer that no node gives."""
         return ClientError(
             f"{self.url} answered {response.status} {quoted(response.body, 200)}, expected a node's JSON ({why}): is "
             f"this a node of omdml? (request {request_id})",
@@ -132,6 +137,6 @@ class Requests:
 
 
 def _retry_after(response: Response) -> float:
-    """Seconds that the node asks to wait; 0 if it gives a date instead, because the back-off suffices."""
+    """Seconds that the node asks to wait; 0 if it gives none, or a date: then our own growing pauses suffice."""
     value = response.headers.get("retry-after", "")
     return float(value) if value.isdecimal() else 0.0

@@ -16,9 +16,9 @@ from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 Array = NDArray[Any]
 # Comparisons of a block. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 16
-# The most comparisons that can be counted.
-MOST = 2**53
-# The share by which rounding may move a sum of so many comparisons.
+# The most comparisons that a model can learn: float64 holds every whole number up to this one.
+MOST_COMPARISONS = 2**53
+# How far rounding may move a sum over all comparisons of a model, as a share of the sum.
 ROUNDING = 1e-6
 
 
@@ -33,11 +33,11 @@ class Engine(ABC):
         NamedTuple of all arrays that learning changes, ``counts`` (4,) among them. Kernels change them in place.
     """
 
-    # Arrays to which an open block only appends, and which it otherwise changes only when it closes.
+    # Arrays that change only when the block closes, apart from rows that an open block appends to them.
     at_close: ClassVar[frozenset[str]] = frozenset()
-    # Attributes that copies share, because nothing in them is kept from one call of ``learn`` to the next.
+    # Attributes that copies share: they never change, or keep nothing from one call of ``learn`` to the next.
     shared: ClassVar[frozenset[str]] = frozenset({"names", "rule", "shape"})
-    # Rows of the open block: arrays that are saved only as far as they count.
+    # Arrays with the rows of the open block. Only their used rows are saved.
     grown: ClassVar[frozenset[str]] = frozenset()
     # What a user can do if numbers overflow.
     remedy: ClassVar[str] = "scale the features"
@@ -54,7 +54,7 @@ class Engine(ABC):
         Returns T, or the index of the first comparison whose numbers overflow.
         """
 
-    def learn(self, rows: Array, tables: Sequence[Array], *columns: Array, known: Array | None = None) -> Array:
+    def learn(self, rows: Array, tables: Sequence[Array], *columns: Array, caller_rows: Array | None = None) -> Array:
         """Learn comparisons in order, all of them or none.
 
         Parameters
@@ -65,8 +65,8 @@ class Engine(ABC):
             The modalities' matrices, C-contiguous, of the engine's type.
         columns
             Further values of each comparison, such as its margin or task: (T,) each.
-        known : (T, w)
-            The row numbers that the caller knows, for error messages, if ``tables`` are numbered differently.
+        caller_rows : (T, w)
+            The row numbers that the caller gave, for error messages. None: those in ``rows``.
 
         Returns
         -------
@@ -79,19 +79,19 @@ class Engine(ABC):
             state is as before the call.
         """
         addresses = addresses_of(tables)
-        each = self._each(rows, columns)
-        scores = np.empty(len(each))
-        copies = self._keep(len(each))
-        done = -1
+        comparisons = self._rows_by_comparison(rows, columns)
+        scores = np.empty(len(comparisons))
+        copies = self._copies_for_undo(len(comparisons))
+        learned = -1
         try:
-            done = self._walk(rows, addresses, columns, scores)
+            learned = self._walk(rows, addresses, columns, scores)
         finally:
             # Whatever stopped the walk half-way, even a signal or a lack of memory: undo what it did.
-            if done < len(each):
+            if learned < len(comparisons):
                 self._undo(copies)
-        if done < len(each):
-            given = each if known is None else self._each(known, columns)
-            raise self._refusal(done, each[done], tables, given[done])
+        if learned < len(comparisons):
+            as_given = comparisons if caller_rows is None else self._rows_by_comparison(caller_rows, columns)
+            raise self._refusal(learned, comparisons[learned], tables, as_given[learned])
         return scores
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -101,12 +101,12 @@ class Engine(ABC):
             setattr(twin, name, part if name in self.shared else copied(part, memo))
         return twin
 
-    def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
+    def _rows_by_comparison(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
         """The row numbers of each comparison."""
         return rows  # type: ignore[return-value]
 
-    def _keep(self, count: int) -> list[tuple[Array, Array]]:
-        """Parts of the state with a copy of each, from which learning this many comparisons can be undone.
+    def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
+        """Arrays of the state with a copy of each, from which learning this many comparisons can be undone.
 
         Arrays to which a block only appends are copied only if the block will close: if it does not, restoring
         ``counts`` and ``used`` is enough to drop the appended rows.
@@ -116,18 +116,19 @@ class Engine(ABC):
         return with_copies(getattr(self.state, name) for name in names)
 
     def _undo(self, copies: list[tuple[Array, Array]]) -> None:
-        """Put back what :meth:`_keep` copied. Subclasses also drop what they derived from the state."""
-        for part, before in copies:
-            part[...] = before
+        """Put back what :meth:`_copies_for_undo` copied. Subclasses also drop what they derived from the state."""
+        for array, saved in copies:
+            array[...] = saved
 
-    def _refusal(self, index: int, row: Array, tables: Sequence[Array], known: Array) -> FeedbackError:
+    def _refusal(self, index: int, rows: Array, tables: Sequence[Array], caller_rows: Array) -> FeedbackError:
+        """The error for a comparison that cannot be learned: of items in these ``rows`` (w,) of ``tables``."""
         for name, table in zip(self.names, tables, strict=True):
-            for place, item in enumerate(row):
-                if not np.isfinite(table[item]).all():
-                    message = f"comparison {index}: item in row {known[place]} of modality {name!r}"
+            for row, caller_row in zip(rows, caller_rows, strict=True):
+                if not np.isfinite(table[row]).all():
+                    message = f"comparison {index}: item in row {caller_row} of modality {name!r}"
                     message += f" holds values that are not finite in {table.dtype}; nothing was learned"
                     return FeedbackError(message, reason="not_finite", row=index)
-        message = f"comparison {index} (rows {known.tolist()}): learning it would overflow {tables[0].dtype}"
+        message = f"comparison {index} (rows {caller_rows.tolist()}): learning it would overflow {tables[0].dtype}"
         return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)
 
     version = property(lambda self: int(self.state.counts[VERSION]))
@@ -137,9 +138,9 @@ class Engine(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays, working space included unless it is shared."""
-        own = [value for name, value in vars(self).items() if name not in self.shared]
-        attributes = [value if isinstance(value, tuple) else (value,) for value in own]
-        arrays = {id(part): part for parts in attributes for part in parts if isinstance(part, np.ndarray)}
+        attributes = [value for name, value in vars(self).items() if name not in self.shared]
+        tuples = [value if isinstance(value, tuple) else (value,) for value in attributes]
+        arrays = {id(part): part for parts in tuples for part in parts if isinstance(part, np.ndarray)}
         return sum(array.nbytes for array in arrays.values())
 
     def to_tensors(self) -> dict[str, Array]:
@@ -162,9 +163,11 @@ class Engine(ABC):
 
     def _filled(self) -> int:
         """Number of comparisons in the open block. Raises ValueError for impossible counts: kernels rely on them."""
-        filled, version, *fewer = self.state.counts.tolist()
-        if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version <= MOST):
-            raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")
+        filled, version, *others = counts = self.state.counts.tolist()
+        possible = 0 <= filled < self.block and filled <= version and min(others) >= 0
+        if not (possible and max(others) <= version <= MOST_COMPARISONS):
+            expected = f"comparisons in the open block (below {self.block}), all comparisons, mistakes, updates"
+            raise ValueError(f"counts are {counts}, expected {expected}, none above all comparisons")
         return int(filled)
 
 
@@ -182,10 +185,10 @@ class HedgeEngine(Engine):
         return shares / shares.sum()
 
     def weighs_by(self, log_beta: float, keep: float) -> bool:
-        """Whether all losses were weighed by this discount and faded by this factor, except for what has faded since.
+        """Whether the discount and the factor of fading were these for all losses that have not faded away.
 
         The weights are a product of discounts. So log-weights are in proportion to losses, unless the discount or the
-        factor was another one for some of them.
+        factor was another one for some of the losses.
         """
         expected = keep * log_beta * self.state.losses[:-1]
         return bool(np.allclose(self.state.log_weights, expected, rtol=ROUNDING, atol=0.0))
@@ -200,7 +203,7 @@ def addresses_of(tables: Sequence[Array]) -> Array:
 
 
 def copied(part: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy. An array that occurs twice is copied once."""
+    """A deep copy of a part of an engine. An array that occurs twice is copied once."""
     if isinstance(part, np.ndarray):
         if id(part) not in memo:
             memo[id(part)] = part.copy()
@@ -211,9 +214,9 @@ def copied(part: Any, memo: dict[int, Any]) -> Any:
     return copy.deepcopy(part, memo)
 
 
-def with_copies(parts: Iterable[Array]) -> list[tuple[Array, Array]]:
+def with_copies(arrays: Iterable[Array]) -> list[tuple[Array, Array]]:
     """Pair each of these arrays with a copy of it."""
-    return [(part, part.copy()) for part in parts]
+    return [(array, array.copy()) for array in arrays]
 
 
 def fill(target: Array, source: Array, name: str) -> None:

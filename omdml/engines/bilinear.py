@@ -68,7 +68,7 @@ class BilinearEngine(Engine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used
         if not 0 <= used.min() <= used.max() <= filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} comparisons, expected one for each at most")
+            raise ValueError(f"used has {used.tolist()} rows of {filled} comparisons, expected at most 1 for each")
         for i, name in enumerate(self.names):
             for part, target in zip("QU", self._rows(i), strict=True):
                 fill(target, tensors[f"{name}/{part}"], f"{name}/{part}")

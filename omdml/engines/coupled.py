@@ -39,6 +39,7 @@ class CoupledEngine(Engine):
         self.work: Any = coupled.Work(**self._buffers(start), u=np.zeros(parts.shape[1]))
 
     def _fields(self, start: Array) -> dict[str, Array]:
+        """Arrays of the state before the first pair, by name."""
         (count, r, d), (tasks, k), dtype = start.shape, self.shape.parts.shape, start.dtype
         return {
             "L": start.copy(),
@@ -53,6 +54,7 @@ class CoupledEngine(Engine):
         }
 
     def _buffers(self, start: Array) -> dict[str, Array]:
+        """Arrays of the working space, by name, as far as ``LmcaEngine`` has them, too."""
         (_, r, d), k, dtype = start.shape, self.shape.parts.shape[1], start.dtype
         return {
             "D": np.zeros((BLOCK, d), dtype),
@@ -86,11 +88,12 @@ class CoupledEngine(Engine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used[0]
         if not 0 <= used <= filled:
-            raise ValueError(f"{used} rows of {filled} comparisons, expected one for each at most")
+            raise ValueError(f"used has {used} rows of {filled} comparisons, expected at most 1 for each")
         for name in sorted(self.grown):
             fill(getattr(self.state, name)[:used], tensors[name], name)
         if not np.isin(self.state.task[:used], np.arange(len(self.shape.parts))).all():
-            raise ValueError(f"rows of tasks {self.state.task[:used].tolist()}, there are {len(self.shape.parts)}")
+            count, numbers = len(self.shape.parts), self.state.task[:used].tolist()
+            raise ValueError(f"task has the numbers {numbers}, expected 0 to {count - 1}")
 
 
 class LmcaEngine(CoupledEngine):

@@ -27,8 +27,8 @@ class FullEngine(HedgeEngine):
     rule
         Hyperparameters.
     mu, k, trace, refresh
-        Regularisers. With ``mu`` or ``trace`` a block holds one comparison, and each update takes an
-        eigendecomposition.
+        Regularisers, as in :class:`omdml.learners.qwise.Qwise`. If ``mu`` or ``trace`` is above 0, a block holds one
+        comparison, and each update takes an eigendecomposition.
     """
 
     at_close = frozenset({"M", "X", "c", "bottom"})
@@ -74,7 +74,7 @@ class FullEngine(HedgeEngine):
             rates=np.zeros(m),
             pending=np.zeros(m, np.bool_),
         )
-        # What is known of the matrices before the block's first comparison, by modality.
+        # Decompositions of the matrices before the block's first comparison, by modality.
         self._spectra: dict[int, BlockSpectrum] = {}
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
@@ -83,9 +83,9 @@ class FullEngine(HedgeEngine):
             while t < len(rows):
                 end = min(len(rows), t + self.block - int(self.state.counts[FILLED]))
                 kernel.load(pairs[t:end], addresses, self.shape, self.state.M, self.work)
-                done = self._learn_loaded(margins[t:end], scores[t:end])
-                if t + done < end:
-                    return t + done
+                learned = self._learn_loaded(margins[t:end], scores[t:end])
+                if t + learned < end:
+                    return t + learned
                 t = end
                 if self.state.counts[FILLED] == self.block:
                     self._close()
@@ -93,13 +93,13 @@ class FullEngine(HedgeEngine):
 
     def _undo(self, copies: list[tuple[Array, Array]]) -> None:
         super()._undo(copies)
-        # They hold terms of the comparisons that were undone.
+        # The spectra hold terms of the comparisons that were undone.
         self._spectra.clear()
 
     def _learn_loaded(self, margins: Array, scores: Array) -> int:
-        """Learn the loaded comparisons, with a projection wherever the walk asks for it.
+        """Learn the loaded comparisons, and project a matrix each time the walk asks for it.
 
-        Returns how many were learned before numbers overflowed, or their number.
+        Returns how many were learned: all of them, unless numbers overflowed.
         """
         e = 0
         while e < len(margins):
@@ -197,7 +197,7 @@ class FullEngine(HedgeEngine):
         super()._fill(tensors)
         filled, used = self.state.counts[FILLED], self.state.used
         if used.min() < 0 or used.max() > 3 * filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} comparisons, expected three for each at most")
+            raise ValueError(f"used has {used.tolist()} rows of {filled} comparisons, expected at most 3 for each")
         for i, name in enumerate(self.names):
             X, c = self._rows(i)
             fill(X, tensors[f"{name}/X"], f"{name}/X")

@@ -28,8 +28,8 @@ class LowRankEngine(HedgeEngine):
         Hyperparameters.
     """
 
-    # The walk keeps nothing in its working space, and holds Python's lock: no other one can write there meanwhile. So
-    # all engines of one size share it, those of checkpoints too.
+    # A walk leaves nothing in the working space that another one needs. It holds Python's lock, so no other walk writes
+    # there at the same time. So all engines of one size share the space, those that are read from checkpoints, too.
     shared = HedgeEngine.shared | {"work"}
     at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
     grown = frozenset({"X", "P", "c"})
@@ -97,7 +97,7 @@ class LowRankEngine(HedgeEngine):
         except (KeyError, IndexError) as error:
             raise CorruptError(f"state lacks the rows of a modality: {error}") from error
         if min(ranks.values()) < 1:
-            raise CorruptError(f"state of ranks {ranks}, expected at least 1")
+            raise CorruptError(f"state has the ranks {ranks}, expected at least 1 for each modality")
         return ranks
 
     def _rows(self, i: int) -> tuple[Array, Array, Array]:
@@ -112,7 +112,7 @@ class LowRankEngine(HedgeEngine):
         filled, used = self.state.counts[FILLED], self.state.used
         if (used % 2).any() or used.min() < 0 or used.max() > 2 * filled:
             raise ValueError(
-                f"used is {used.tolist()} of {filled} comparisons, expected even numbers, two for each at most"
+                f"used has {used.tolist()} rows of {filled} comparisons, expected an even number, at most 2 for each"
             )
         for i, name in enumerate(self.names):
             for part, target in zip(_parts(name), self._rows(i), strict=True):

@@ -55,19 +55,21 @@ class SetsEngine(Engine):
         self.gradient = np.zeros_like(theta)
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        ends, parts = columns
+        ends, group_counts = columns
         return int(
-            kernel.walk(rows[:, 0], ends, parts, addresses, self.shape, self.state, self.rule, self.gradient, scores)
+            kernel.walk(
+                rows[:, 0], ends, group_counts, addresses, self.shape, self.state, self.rule, self.gradient, scores
+            )
         )
 
-    def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
+    def _rows_by_comparison(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
         """Row numbers of the elements of each judgement."""
-        ends, parts = columns
-        return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
+        ends, group_counts = columns
+        return np.split(rows[:, 0], ends[group_counts.sum(axis=1).cumsum() - 1])[:-1]
 
-    def _keep(self, count: int) -> list[tuple[Array, Array]]:
+    def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
         """Nothing for one judgement with capped steps: if it cannot be learned, the walk leaves the state alone."""
-        return [] if count == 1 and self.rule.exact else super()._keep(count)
+        return [] if count == 1 and self.rule.exact else super()._copies_for_undo(count)
 
     def parameters(self) -> dict[str, Array]:
         """Copies of A, bias, c, P, p0, w, b and scale, as learned so far."""
@@ -85,8 +87,8 @@ class SetsEngine(Engine):
 
     @staticmethod
     def sizes(tensors: Mapping[str, Array]) -> tuple[int, int]:
-        """K and r of a state; raises CorruptError if it does not say."""
+        """K and r of a state; raises CorruptError if the state has no such numbers."""
         sizes = tensors.get("sizes")
         if sizes is None or sizes.shape != (2,) or sizes.dtype != np.int64 or sizes.min() < 1:
-            raise CorruptError("state of sets lacks the sizes of its parameters")
+            raise CorruptError("state of setnet has no valid 'sizes', expected two int64 of at least 1: K and r")
         return int(sizes[0]), int(sizes[1])

@@ -1,9 +1,11 @@
 """Keep matrices positive semi-definite without a dense eigendecomposition per update (MATHS 3; LAW A.3).
 
 Within a block a matrix is ``M - sum_s c_s x_s x_s'``, with c = 1 or -1. An update subtracts one more term ``y y'`` from
-a positive semi-definite matrix, so at most one eigenvalue becomes negative. There are two ways to deal with it, and the
-cheap one is tried first:
+a positive semi-definite matrix, so at most one eigenvalue becomes negative. Three ways to deal with it are tried in
+turn, the cheapest first:
 
+- *Bound* the lowest eigenvalue. The walk keeps a lower bound, which falls at each step (:mod:`omdml.kernels.full`).
+  While it stays above 0, nothing in this file is called.
 - *Certify* that no eigenvalue is negative. With ``M - delta I = L L'`` (Cholesky) and ``v = L^-1 x``, all eigenvalues
   lie above delta if ``I - sum_s c_s v_s v_s'`` is positive definite. One factorisation serves a whole block.
 - *Cut* the negative eigenvalue. Let B be the matrix without the last term, and ``phi(z) = y' (B - z)^-1 y`` for z < 0.
@@ -11,7 +13,7 @@ cheap one is tried first:
   right, quadratically. If phi is below 1 close to zero, no eigenvalue is negative. In the eigenbasis of M, a resolvent
   costs a small linear system, so one eigendecomposition serves a whole block.
 
-Up to 160 dimensions, LAPACK computes the lowest eigenvalue of the current matrix faster than either.
+Up to 160 dimensions, LAPACK computes the lowest eigenvalue of the current matrix faster than the last two ways.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 from scipy.linalg.lapack import dsyevr
 
 Array = NDArray[Any]
-# Up to this many dimensions, LAPACK finds the lowest eigenvalue of the current matrix faster.
+# Up to this many dimensions, LAPACK computes the lowest eigenvalue of the current matrix instead; see above.
 DIRECT = 160
 # The most Newton steps. Five or six are usual.
 STEPS = 60
@@ -51,9 +53,9 @@ class BlockSpectrum:
     def __init__(self, M: Array) -> None:
         self.M = M.astype(np.float64)
         self.near = NEAR[M.dtype.name]
-        self.now = self.M.copy() if len(M) <= DIRECT else None
-        # Number of terms that ``now`` includes.
-        self._taken = 0
+        # M with the first ``_included`` terms, if LAPACK searches it directly.
+        self.current = self.M.copy() if len(M) <= DIRECT else None
+        self._included = 0
         self._basis: tuple[Array, Array] | None = None
         self._shift: float | None = None
         self._factor: Array = self.M
@@ -83,21 +85,22 @@ class BlockSpectrum:
         hint
             The floor to try.
         """
-        if self.now is not None:
-            return self._directly(self.now, X, c)
+        if self.current is not None:
+            return self._directly(self.current, X, c)
         floor, hint = self._certified(X, c, hint)
         if floor > 0.0:
             return floor, X[-1], hint
         value, vector = self._negative(X, c)
         return value, vector, 0.0 if value < 0.0 else 0.5 * float(self.basis[0][0])
 
-    def _directly(self, now: Array, X: Array, c: Array) -> tuple[float, Array, float]:
-        for row, sign in zip(X[self._taken :].astype(np.float64), c[self._taken :], strict=True):
-            now -= sign * np.outer(row, row)
-        self._taken = len(X)
-        values, vectors, *_ = dsyevr(now, range="I", il=1, iu=1)
+    def _directly(self, current: Array, X: Array, c: Array) -> tuple[float, Array, float]:
+        """As :meth:`lowest`, by LAPACK. ``current``, which is M with the earlier terms, gets the new ones."""
+        for row, sign in zip(X[self._included :].astype(np.float64), c[self._included :], strict=True):
+            current -= sign * np.outer(row, row)
+        self._included = len(X)
+        values, vectors, *_ = dsyevr(current, range="I", il=1, iu=1)
         value = float(values[0])
-        return (0.0 if abs(value) < self.near * np.trace(now) else value), vectors[:, 0], 0.0
+        return (0.0 if abs(value) < self.near * np.trace(current) else value), vectors[:, 0], 0.0
 
     def _certified(self, X: Array, c: Array, hint: float) -> tuple[float, float]:
         """A floor below which no eigenvalue lies, and the floor to try next time.
@@ -115,6 +118,7 @@ class BlockSpectrum:
         return 0.0, hint
 
     def _factored(self, shift: float) -> bool:
+        """Factor ``M - shift I``, unless that was done last; False if it is not positive definite."""
         if self._shift != shift:
             self._solved, self._shift = [], None
             try:
@@ -127,7 +131,7 @@ class BlockSpectrum:
     def _negative(self, X: Array, c: Array) -> tuple[float, Array]:
         """The negative eigenvalue that the newest term caused, or 0 if there is none, and its unit eigenvector (d,)."""
         values, rows = self.basis
-        # One by one, because the bytes of a row must not depend on the other rows.
+        # Rows are multiplied one by one, because the bytes of a row must not depend on the other rows.
         for row in X[len(self._turned) :]:
             self._turned.append(rows @ row.astype(np.float64))
         Y = np.array(self._turned[: len(X)])

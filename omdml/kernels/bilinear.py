@@ -57,8 +57,9 @@ class Work(NamedTuple):
     U: Array  # (B sum n_i,)
     # ``W u`` for each row u of ``U``.
     WU: Array  # (B sum n_i,)
+    # ``S_i(q, r) - S_i(q, s)`` of the triplet being learned.
     s: Array  # (m,)
-    # Filled with -1.
+    # Filled with -1, because ``flush`` subtracts rows, and the rows here are to be added.
     minus: Array  # (B,)
 
 
@@ -135,7 +136,7 @@ def decide(p: int, shape: Shape, state: State, C: float, work: Work) -> float:
     modalities = shape.n.shape[0]
     f = 0.0
     for i in range(modalities):
-        work.s[i] = closer(i, p, shape, state, work)
+        work.s[i] = score_difference(i, p, shape, state, work)
         f -= work.s[i] / modalities
     counts = state.counts
     count(counts, f)
@@ -152,7 +153,7 @@ def decide(p: int, shape: Shape, state: State, C: float, work: Work) -> float:
 
 
 @njit(cache=True)
-def closer(i: int, p: int, shape: Shape, state: State, work: Work) -> float:
+def score_difference(i: int, p: int, shape: Shape, state: State, work: Work) -> float:
     """``S_i(q, r) - S_i(q, s) = q' W_now u``."""
     n, size = shape.n[i], shape.events
     q, u = matrix(work.Q, shape.x_starts[i], size, n)[p], matrix(work.U, shape.x_starts[i], size, n)[p]

@@ -20,7 +20,10 @@ COLUMNS = 7
 
 @njit(cache=True)
 def varint(data: Array, place: int) -> tuple[Any, int]:
-    """The number in zigzag encoding that begins there, and the place behind it; behind the end if there is none."""
+    """The zigzag-encoded number that begins at ``place``, and the place after it.
+
+    If there is no such number, the place lies behind the end of the data.
+    """
     number, shift = np.uint64(0), np.uint64(0)
     while 0 <= place < data.shape[0]:
         byte = np.uint64(data[place])
@@ -34,7 +37,7 @@ def varint(data: Array, place: int) -> tuple[Any, int]:
     return 0, data.shape[0] + 1
 
 
-# Bytes are read-only. With a signature numba compiles a function when its module is loaded, so not amid a poll.
+# Bytes are read-only. With a signature, numba compiles a function when its module is loaded, not at the first poll.
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 
@@ -66,8 +69,8 @@ def records_without_headers(data: Array, begin: int, table: Array) -> tuple[int,
         value_size, value = varint(data, key_end)
         value_end = value + max(value_size, 0)
         # After the value comes the number of headers. A place behind the end means that a field was damaged.
-        whole = value <= value_end < data.shape[0] and value_end + 1 == end
-        if not whole or attributes != 0 or data[value_end] != 0:
+        fits = value <= value_end < data.shape[0] and value_end + 1 == end
+        if not fits or attributes != 0 or data[value_end] != 0:
             return index, begin
         row = table[index]
         row[LENGTH], row[LATER], row[OFFSET] = length, later, offset

@@ -62,7 +62,9 @@ class Rule(NamedTuple):
     log_beta: float
     # 1 - 1/memory.
     keep: float
+    # Whether steps are capped by :func:`exact_step`.
     exact: bool
+    # Number of comparisons that the running means cover; 0: there are no means.
     average: int
 
 

@@ -1,7 +1,7 @@
 """The learners. Each is a class with hyperparameters and one main method, ``learn_many``.
 
 Their modules import engines, which hold the state, only in the functions that begin to learn. Engines bring numba and
-scipy, which take half a second to import. Whoever only checks hyperparameters, as every command does with its
+scipy, which take half a second to import. A process that only checks hyperparameters, as every command does with its
 configuration, does not wait for that.
 """
 

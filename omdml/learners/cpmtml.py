@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.learners.shared.checks import expect, named, number
+from omdml.learners.shared.checks import expect, is_number, is_one_of
 from omdml.learners.shared.pairs import PairLearner
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
@@ -40,8 +40,8 @@ class CoupledLearner(PairLearner):
 
     def _check(self) -> None:
         super()._check()
-        expect(number(self.gamma) and 0 <= self.gamma <= 1, "gamma", self.gamma, "a share in [0, 1]")
-        sound = self.eta0 is None or (number(self.eta0) and self.eta0 >= 0)
+        expect(is_number(self.gamma) and 0 <= self.gamma <= 1, "gamma", self.gamma, "a share in [0, 1]")
+        sound = self.eta0 is None or (is_number(self.eta0) and self.eta0 >= 0)
         expect(sound, "eta0", self.eta0, "a rate of at least 0, or None for gamma * eta")
 
     def _shares(self) -> list[float]:
@@ -150,7 +150,7 @@ class CPmtML(CoupledLearner):
 
     def _check(self) -> None:
         super()._check()
-        expect(named(self.serve, SERVED), "serve", self.serve, f"one of {', '.join(SERVED)}")
+        expect(is_one_of(self.serve, SERVED), "serve", self.serve, f"one of {', '.join(SERVED)}")
 
     @property
     def _stacks(self) -> list[list[str]]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from omdml.errors import CorruptError, ParameterError
 from omdml.initial import AXES, check_axes, check_orthonormal, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rows, expect, number, whole
+from omdml.learners.shared.checks import check_rows, expect, is_number, is_whole
 from omdml.learners.shared.pairs import signs
 from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
@@ -22,8 +22,7 @@ from omdml.metrics.cosine import CosineMetric
 if TYPE_CHECKING:
     from omdml.engines.second_order.covariance import CovarianceEngine
 
-# The most principal coordinates.
-MOST = 4_096
+MOST_COORDINATES = 4_096
 # Before this number of the format all sums were of principal coordinates.
 SUMS_OF_ITEMS = 5
 # The functions that compute the arrays that a learner starts from, by the name in ``init``.
@@ -69,8 +68,8 @@ class DCA(Learner):
     each of these triplets the ``weight`` ``1 / sqrt(R I)`` in the sums, and each of the n triplets of a page
     ``1 / sqrt(n)``. Hedge, ``version`` and ``memory`` count triplets, each as 1.
 
-    Without the positive part, A'A is ``S^-1 - T^-1``. ``y'(S^-1 - T^-1) y`` is, up to a factor and a constant, the
-    logarithm of a likelihood ratio: how much likelier the difference y is between far items than between near items
+    If b below 1 were kept, too, A'A would be ``S^-1 - T^-1``. ``y'(S^-1 - T^-1) y`` is, up to a factor and a constant,
+    the logarithm of a likelihood ratio: how much likelier the difference y is between far items than between near items
     (KISSME, Koestinger et al., CVPR 2012).
 
     Departures, measured in MATHS 12:
@@ -87,8 +86,8 @@ class DCA(Learner):
     - There is no expert for each modality. From 1,000 triplets on, one expert for all modalities is as good as the best
       of those.
 
-    DCA is at its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can be better,
-    and is if the classes lie along very few directions.
+    DCA is at its best on the catalogue's mapped coordinates. On plain features LOMDML can be better after few triplets,
+    and it is better if the classes lie along very few directions.
 
     Parameters
     ----------
@@ -160,9 +159,9 @@ class DCA(Learner):
         yield {"dims": {"a": 4, "b": 3}, "rank": 5}
 
     def _check(self) -> None:
-        fits = whole(self.rank) and 1 <= self.rank <= MOST
-        expect(fits, "rank", self.rank, f"a whole number from 1 to {MOST}")
-        fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
+        fits = is_whole(self.rank) and 1 <= self.rank <= MOST_COORDINATES
+        expect(fits, "rank", self.rank, f"a whole number from 1 to {MOST_COORDINATES}")
+        fades = is_number(self.memory) and (self.memory == 0 or self.memory >= 1)
         expect(fades, "memory", self.memory, "a number of triplets of at least 1, or 0 to never forget")
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, "'pca', 'coordinates' or arrays")
@@ -172,9 +171,8 @@ class DCA(Learner):
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
         directions = 0 if d == D and not len(np.atleast_1d(arrays["basis"])) else d
         for name, shape in {"mean": (D,), "basis": (directions, D), "deviations": (d,)}.items():
-            expect(
-                arrays[name].shape == shape and 0 < d <= min(MOST, D), f"init[{name!r}]", arrays[name].shape, str(shape)
-            )
+            fits = arrays[name].shape == shape and 0 < d <= min(MOST_COORDINATES, D)
+            expect(fits, f"init[{name!r}]", arrays[name].shape, f"the shape {shape}")
         try:
             check_axes(arrays["basis"], arrays["deviations"])
             check_orthonormal(arrays["basis"])
@@ -198,7 +196,7 @@ class DCA(Learner):
         d = len(deviations)
         directions = len(basis) if basis is not None and basis.ndim == 2 else d
         if directions not in (d, 0) or d > D or (not directions and d != D):
-            raise CorruptError(f"state of {directions} directions for {d} coordinates of {D} numbers")
+            raise CorruptError(f"state has {directions} directions for {d} coordinates of items of {D} numbers")
         triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
         return {"mean": (D,), "basis": (directions, D), "deviations": (d,), **triangles}
 
@@ -219,7 +217,7 @@ class DCA(Learner):
         Parameters
         ----------
         rows : (T, 3) or (T, 2)
-            Row numbers of query, relevant and irrelevant item. If ``similar`` is given: of the two items of a pair.
+            Row numbers of query, relevant and irrelevant item, or of the two items of a pair if ``similar`` is given.
         features
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
@@ -243,7 +241,12 @@ class DCA(Learner):
         ParameterError
             A keyword is unknown.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, whether pairs are similar, and weights")
+        expect(
+            not kw,
+            "other arguments of learn_many",
+            sorted(kw),
+            "triplets or pairs, features, whether pairs are similar, and weights",
+        )
         if similar is not None:
             left, right = check_rows(rows, 2, check_features(features, self.dims)).T
             near = signs(similar, len(left)) > 0
@@ -267,8 +270,10 @@ class DCA(Learner):
             number of at least 0; or this learner has learned something already.
         """
         engine: CovarianceEngine = self._started("begin_from")
-        expect(engine.version == 0 and engine.parent is None, "begin_from", engine.version, "a learner at its start")
-        expect(whole(version) and version >= 0, "version", version, "a whole number of at least 0")
+        learned = f"version {engine.version}{' and a parent' if engine.parent else ''}"
+        begins = engine.version == 0 and engine.parent is None
+        expect(begins, "begin_from", learned, "a learner at its start: version 0, no parent")
+        expect(is_whole(version) and version >= 0, "version", version, "a whole number of at least 0")
         expected = f"a metric of DCA of the dimensions {dict(self.dims)}"
         if not isinstance(metric, CosineMetric):
             raise ParameterError(f"begin_from: got {type(metric).__name__}, expected {expected}")

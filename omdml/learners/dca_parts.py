@@ -18,11 +18,11 @@ from omdml.metrics.base import check_features, dims_of
 
 
 def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
-    """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
+    """A learner that has learned these near pairs, as if each had been the query and relevant item of a triplet.
 
     This is the batch form of DCA: DCA learns nothing but sums, which can be added up at once. No pair is scored, so
-    there are no mistakes. There are no far pairs either, so *far* equals *items* at first, and takes in far pairs as
-    triplets come. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
+    there are no mistakes. There are no far pairs either, so the expert *far* equals *items* until triplets bring far
+    pairs. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperpar
 
 
 def merge(left: DCA, right: DCA) -> DCA:
-    """Combine the learners of two streams into one that knows both, exactly up to rounding.
+    """Combine the learners of two streams into one that has learned both, exactly up to rounding.
 
     All sums and counts are added. With a ``memory``, the pairs of both fade from now on as if they had come at the same
     time. Each learner scored its triplets with its own knowledge only, so ``mistakes`` and Hedge's losses are the sums
@@ -83,7 +83,7 @@ def merge(left: DCA, right: DCA) -> DCA:
 
 def check_alike(left: DCA, right: DCA) -> None:
     """Raise ParameterError if sums of these two learners are not sums of the same things."""
-    from omdml.engines.second_order.parent import same
+    from omdml.engines.second_order.parent import same_parent
 
     for learner in (left, right):
         expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
@@ -95,5 +95,5 @@ def check_alike(left: DCA, right: DCA) -> None:
     states = ours_engine.state, theirs_engine.state
     if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in AXES):
         raise ParameterError("merge: the two began from different items; start both from the same features")
-    if not same(ours_engine.parent, theirs_engine.parent):
+    if not same_parent(ours_engine.parent, theirs_engine.parent):
         raise ParameterError("merge: the two have different parents; begin both from the same metric")

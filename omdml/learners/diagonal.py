@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from omdml.initial import start_matrices
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, named, whole
+from omdml.learners.shared.checks import expect, is_one_of, is_whole
 from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import DiagonalMetric
 
@@ -115,8 +115,8 @@ class Diagonal(VectorLearner):
 
     def _check(self) -> None:
         super()._check()
-        known = named(self.regulariser, ("variance", "frobenius"))
-        expect(known, "regulariser", self.regulariser, "'variance' or 'frobenius'")
+        fits = is_one_of(self.regulariser, ("variance", "frobenius"))
+        expect(fits, "regulariser", self.regulariser, "'variance' or 'frobenius'")
         groups: object = self.groups or {}
         fits = isinstance(groups, Mapping) and set(groups) <= set(self.dims)
         expect(fits, "groups", groups, f"groups for some of {sorted(self.dims)}")
@@ -134,7 +134,7 @@ class Diagonal(VectorLearner):
         parts, count = [], 0
         for name, size in self.dims.items():
             group = self.groups.get(name, size)
-            numbers = np.arange(size) * group // size if whole(group) else np.unique(group, return_inverse=True)[1]
+            numbers = np.arange(size) * group // size if is_whole(group) else np.unique(group, return_inverse=True)[1]
             parts.append(numbers + count)
             count += int(numbers.max()) + 1
         return np.concatenate(parts).astype(np.int64)
@@ -157,14 +157,14 @@ class Diagonal(VectorLearner):
         return DiagonalMetric(self.matrices)
 
 
-def check_groups(name: str, given: object, size: int) -> None:
+def check_groups(name: str, groups: object, size: int) -> None:
     """Refuse groups that do not cover a modality's coordinates exactly."""
-    if whole(given):
-        fits = 0 < given <= size and size % given == 0  # type: ignore[operator]
-        expect(fits, f"groups[{name!r}]", given, f"a number that divides {size}")
+    if is_whole(groups):
+        fits = 0 < groups <= size and size % groups == 0  # type: ignore[operator]
+        expect(fits, f"groups[{name!r}]", groups, f"a number of groups that divides {size}")
     else:
-        fits = isinstance(given, Sequence | np.ndarray) and len(given) == size and all(map(whole, given))
-        expect(fits, f"groups[{name!r}]", given, f"a whole number, or one for each of {size} coordinates")
+        fits = isinstance(groups, Sequence | np.ndarray) and len(groups) == size and all(map(is_whole, groups))
+        expect(fits, f"groups[{name!r}]", groups, f"a whole number, or one for each of {size} coordinates")
 
 
 def check_shared(weights: Array, group: Array | None) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from omdml.initial import start_matrices
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_init, check_rate, check_step, expect, whole
+from omdml.learners.shared.checks import check_init, check_rate, check_step, expect, is_whole
 from omdml.learners.shared.hedge import HedgeLearner
 from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics import ProjectionMetric
@@ -112,11 +112,13 @@ class LOMDML(HedgeLearner, TripletLearner):
         yield {"dims": {"a": 4, "b": 3}, "rank": 2}
 
     def _check(self) -> None:
-        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(is_whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         check_rate("eta", self.eta)
         self._check_hedge()
         check_step(self.step)
-        expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of triplets, 0 for none")
+        expect(
+            is_whole(self.average) and self.average >= 0, "average", self.average, "a number of triplets, 0 for none"
+        )
         check_init(self.init, self.dims)
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:

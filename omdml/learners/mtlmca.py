@@ -76,7 +76,7 @@ class MtLMCA(CoupledLearner):
     @property
     def metric(self) -> CoupledMetric:
         """The metric to serve: ``R_t' L_0`` for each task, and L_0 for queries without a task. Raises NotStarted."""
-        shared, *turns = self.matrices.values()
+        shared, *task_matrices = self.matrices.values()
         with one_blas_thread():
-            own = {task: R.T @ shared for task, R in zip(self._tasks, turns, strict=True)}
-        return CoupledMetric(self.dims, {SHARED: shared, **own}, {task: [task] for task in own})
+            products = {task: R.T @ shared for task, R in zip(self._tasks, task_matrices, strict=True)}
+        return CoupledMetric(self.dims, {SHARED: shared, **products}, {task: [task] for task in products})

@@ -12,7 +12,7 @@ from omdml.comparisons import Judgement
 from omdml.errors import FeedbackError, quoted
 from omdml.initial import check_sample
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
+from omdml.learners.shared.checks import check_rate, check_step, expect, is_number, is_whole
 from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
 from omdml.pooling import SAMPLE, netvlad_start, row_numbers, shrunk_whitening
@@ -143,11 +143,13 @@ class SetNet(Learner):
         yield {"dims": {"a": 4, "b": 3}, "clusters": 2, "rank": 3}
 
     def _check(self) -> None:
-        expect(whole(self.clusters) and self.clusters >= 1, "clusters", self.clusters, "a whole number of at least 1")
-        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(
+            is_whole(self.clusters) and self.clusters >= 1, "clusters", self.clusters, "a whole number of at least 1"
+        )
+        expect(is_whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         check_rate("eta", self.eta)
-        expect(number(self.momentum) and 0 <= self.momentum < 1, "momentum", self.momentum, "a share in [0, 1)")
-        expect(number(self.decay) and self.decay >= 0, "decay", self.decay, "a factor of at least 0")
+        expect(is_number(self.momentum) and 0 <= self.momentum < 1, "momentum", self.momentum, "a share in [0, 1)")
+        expect(is_number(self.decay) and self.decay >= 0, "decay", self.decay, "a factor of at least 0")
         check_step(self.step)
         expect(isinstance(self.whiten, bool), "whiten", self.whiten, "True or False")
         if isinstance(self.init, str):
@@ -210,9 +212,9 @@ class SetNet(Learner):
         ParameterError
             A keyword is given.
         """
-        expect(not kw, "learn_many", sorted(kw), "judgements and features, nothing else")
-        elements, ends, parts = packed(judgements, check_features(features, self.dims))
-        return self._learn(elements[:, None], features, ends, parts, width=1)
+        expect(not kw, "other arguments of learn_many", sorted(kw), "judgements and features, nothing else")
+        elements, ends, group_counts = packed(judgements, check_features(features, self.dims))
+        return self._learn(elements[:, None], features, ends, group_counts, width=1)
 
     def learn_one(self, judgement: Judgement, features: Mapping[str, Array], **kw: Any) -> Outcome:  # type: ignore[override]
         """Learn one judgement. The state and the errors are those of :meth:`learn_many`."""
@@ -238,32 +240,32 @@ def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, A
     The three numbers are those of query elements, relevant and irrelevant sets. A query element is a group of one.
     Raises FeedbackError that names the judgement.
     """
-    groups, sizes, parts = [np.empty(0, np.int64)], [], []
+    groups, sizes, group_counts = [np.empty(0, np.int64)], [], []
     if not isinstance(judgements, Iterable):
         raise FeedbackError(f"judgements are {quoted(judgements)}, expected a sequence of Judgement")
     for t, judgement in enumerate(judgements):
         try:
             query, relevant, irrelevant = judgement
-            wanted = list(named(query, relevant, irrelevant))
+            named_groups = groups_by_name(query, relevant, irrelevant)
         except (TypeError, ValueError) as error:
             expected = "expected a Judgement: row numbers, relevant sets, irrelevant sets"
             raise refused(t, f"{quoted(judgement)}, {expected}", "invalid") from error
-        sets = [group(t, what, rows, count) for what, rows in wanted]
+        sets = [group(t, what, rows, count) for what, rows in named_groups]
         groups += sets
         sizes += [1] * len(sets[0]) + [len(rows) for rows in sets[1:]]
-        parts.append((len(sets[0]), len(relevant), len(irrelevant)))
-        if not all(parts[-1]):
+        group_counts.append((len(sets[0]), len(relevant), len(irrelevant)))
+        if not all(group_counts[-1]):
             missing = "irrelevant" if len(relevant) else "relevant"
             raise refused(t, f"has no {missing} set: name at least one", "empty_list")
-    return np.concatenate(groups), np.cumsum(sizes, dtype=np.int64), np.array(parts, np.int64).reshape(-1, 3)
+    return np.concatenate(groups), np.cumsum(sizes, dtype=np.int64), np.array(group_counts, np.int64).reshape(-1, 3)
 
 
-def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) -> list[tuple[str, Array]]:
+def groups_by_name(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) -> list[tuple[str, Array]]:
     """The groups of a judgement, with their names in error messages."""
     sets = [
         (f"{kind} set {i}", rows)
-        for kind, some in (("relevant", relevant), ("irrelevant", irrelevant))
-        for i, rows in enumerate(some)
+        for kind, judged in (("relevant", relevant), ("irrelevant", irrelevant))
+        for i, rows in enumerate(judged)
     ]
     return [("query", query), *sets]
 

@@ -32,10 +32,11 @@ BOUNDS = {">=": "at least ", "<=": "at most ", "": ""}
 MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 INVALID = re.compile(r"Invalid (?:enum )?value '?(.*?)'?", re.DOTALL)
-# The beginning of a path if a name does not fit. Without it, the value under the name does not fit.
+# A path begins with this if a name in an object does not fit, and not the value under the name.
 KEY = "key` in `"
 # How many of the bytes that cannot be decoded an error shows.
 SHOWN_BYTES = 20
+# A step of a path: the name of a field, or the number of an entry.
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -62,80 +63,80 @@ def misfit(
     >>> class Search(msgspec.Struct):
     ...     item: str
     ...     k: int
-    >>> def said(data):
+    >>> def show(data):
     ...     try:
     ...         msgspec.convert(data, Search)
     ...     except msgspec.ValidationError as error:
     ...         print(misfit(error, "query", data, Search.__struct_fields__))
-    >>> said({"item": "a", "k": "3"})
+    >>> show({"item": "a", "k": "3"})
     query: field 'k': expected a whole number, got text '3'
-    >>> said({"itme": "a", "k": 3})
+    >>> show({"itme": "a", "k": 3})
     query: it has no field 'item', but 'itme': did you mean 'item'?
     """
-    what, _, where_in_it = str(error).partition(" - at `")
+    complaint, _, path = str(error).partition(" - at `")
     place = place_of(error)
-    if where_in_it.startswith(KEY):
-        what += " as a name"
+    if path.startswith(KEY):
+        complaint += " as a name"
     field, inside, _ = place.partition("[...]")
-    there = f"{where}: {'in ' if inside else ''}field {shortened(field)!r}" if field else where
+    subject = f"{where}: {'in ' if inside else ''}field {shortened(field)!r}" if field else where
     if inside and not field:
-        there += ": one of its values"
-    if match := MISSING.fullmatch(what):
-        return f"{there}: it has no field {match[1]!r}{_missing(match[1], data, place, known, choices)}"
-    if match := UNKNOWN.fullmatch(what):
-        return f"{there}: no field {shortened(match[1])!r}{'' if place else suggestion(match[1], known)}"
-    if match := INVALID.fullmatch(what):
-        return f"{there}: {quoted(match[1])} is unknown{suggestion(match[1], choices) if choices else ''}"
+        subject += ": one of its values"
+    if match := MISSING.fullmatch(complaint):
+        return f"{subject}: it has no field {match[1]!r}{_missing(match[1], data, place, known, choices)}"
+    if match := UNKNOWN.fullmatch(complaint):
+        return f"{subject}: no field {shortened(match[1])!r}{'' if place else suggestion(match[1], known)}"
+    if match := INVALID.fullmatch(complaint):
+        return f"{subject}: {quoted(match[1])} is unknown{suggestion(match[1], choices) if choices else ''}"
     value = _value_at(data, place)
     shown = f" {quoted(value, 60)}" if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    if match := re.fullmatch(r"Expected `(.+)`, got `(.+)`", what):
-        return f"{there}: expected {in_words(match[1])}, got {in_words(match[2])}{shown}"
+    if match := re.fullmatch(r"Expected `(.+)`, got `(.+)`", complaint):
+        return f"{subject}: expected {in_words(match[1])}, got {in_words(match[2])}{shown}"
     got = f", got{shown}" if shown else ""
-    if match := re.fullmatch(r"Expected `(.+)` of length (?:(>=|<=) )?(\d+)", what):
+    if match := re.fullmatch(r"Expected `(.+)` of length (?:(>=|<=) )?(\d+)", complaint):
         kind, bound, length = match.groups()
         count = f", got {len(value):,}" if isinstance(value, str | list | dict) else ""
         counted = COUNTED.get(kind, BYTES)[length != "1"]
         expected = f"{in_words(kind)} of {BOUNDS[bound or '']}{int(length):,} {counted}"
-        return f"{there}: expected {expected}{count}"
-    if match := re.fullmatch(r"Expected `(\w+)` (>=|<=|>|<) (\S+)", what):
-        return f"{there}: expected {in_words(match[1])} {match[2]} {match[3]}{got}"
-    if match := re.fullmatch(r"Expected `(.+)`( as a name)?", what):
-        return f"{there}: expected {in_words(match[1])}{match[2] or ''}"
-    if what == "Number out of range":
-        return f"{there}: expected a smaller number{got}"
-    if what == "Invalid base64 encoded string":
-        return f"{there}: expected text in base64, but it has other characters"
-    return f"{there}: {shortened(what)}"
+        return f"{subject}: expected {expected}{count}"
+    if match := re.fullmatch(r"Expected `(\w+)` (>=|<=|>|<) (\S+)", complaint):
+        return f"{subject}: expected {in_words(match[1])} {match[2]} {match[3]}{got}"
+    if match := re.fullmatch(r"Expected `(.+)`( as a name)?", complaint):
+        return f"{subject}: expected {in_words(match[1])}{match[2] or ''}"
+    if complaint == "Number out of range":
+        return f"{subject}: expected a smaller number{got}"
+    if complaint == "Invalid base64 encoded string":
+        return f"{subject}: expected text in base64, but it has other characters"
+    return f"{subject}: {shortened(complaint)}"
 
 
-def undecodable(error: Exception, given: bytes, where: str, known: Iterable[str] = ()) -> str:
+def undecodable(error: Exception, payload: bytes, where: str, known: Iterable[str] = ()) -> str:
     """Say why these bytes of JSON cannot be decoded, or do not fit; ``known`` are the names of the fields."""
     if isinstance(error, msgspec.ValidationError):
-        return misfit(error, where, plain_data(given), known)
-    return f"{where}: {malformed(error, given)}"
+        return misfit(error, where, plain_data(payload), known)
+    return f"{where}: {malformed(error, payload)}"
 
 
-def malformed(error: Exception, data: bytes) -> str:
+def malformed(error: Exception, payload: bytes) -> str:
     """Say what a decoder found wrong with these bytes, with the text at which it stopped."""
     place = re.search(r"\(byte (\d+)\)$", str(error))
     if place is None:
         return shortened(str(error))
     start = int(place[1])
-    text = data[start : start + SHOWN_BYTES].decode(errors="replace")
+    text = payload[start : start + SHOWN_BYTES].decode(errors="replace")
     hint = ": JSON has no NaN and no Infinity" if text.startswith(("NaN", "Infinity")) else ""
     return f"{error}, got {text!r}{hint}"
 
 
-def plain_data(given: bytes, decode: Callable[[bytes], Any] = msgspec.json.decode) -> Any:
-    """The bytes as plain Python objects; None if they are malformed behind the place of an earlier error."""
+def plain_data(payload: bytes, decode: Callable[[bytes], Any] = msgspec.json.decode) -> Any:
+    """The bytes as plain Python objects; None if they are malformed, for example after the value that does not fit."""
     try:
-        return decode(given)
+        return decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def place_of(error: Exception) -> str:
-    """The path of the field that does not fit; empty if it is the whole."""
+    """The path of the field that does not fit; empty if it is the data as a whole."""
     path = str(error).partition(" - at `")[2].removeprefix(KEY)
     return path.removesuffix("`").removeprefix("$").removeprefix(".")
 
@@ -156,15 +157,15 @@ def in_words(kinds: str) -> str:
 
 def _missing(name: str, data: Any, place: str, known: Iterable[str], choices: Iterable[str]) -> str:
     """The end of the sentence about a field that is missing: the mistyped field, or what to do."""
-    others = set(data) - set(known) if isinstance(data, dict) and not place else set()
-    if near := nearest(name, sorted(map(str, others))):
+    unknown = set(data) - set(known) if isinstance(data, dict) and not place else set()
+    if near := nearest(name, sorted(map(str, unknown))):
         return f", but {near!r}: did you mean {name!r}?"
     expected = f", expected one of {', '.join(choices)}" if choices else ""
     return f", which is needed{expected}: add it"
 
 
 def _value_at(data: Any, place: str) -> Any:
-    """The value at this path; None if the path leaves out names or numbers, or leads nowhere."""
+    """The value at this path; None if the path leads nowhere, or does not say which entry (``[...]``)."""
     if "[...]" in place:
         return None
     for name, number in STEP.findall(place):

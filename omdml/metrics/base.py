@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from omdml.errors import CorruptError, FeedbackError, MeasureError, quoted
 
 Array = NDArray[Any]
+# The classes of metrics, by kind.
 METRICS: dict[str, type[Metric]] = {}
-# Rows embedded at a time, so that a memory-mapped gallery is never copied whole.
+# Number of rows that are embedded at a time, so that memory-mapped features are never in memory all at once.
 CHUNK_ROWS = 16_384
 
 
@@ -99,7 +100,8 @@ class Metric(ABC):
 def metric_from_tensors(kind: str, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Metric:
     """The metric in these tensors; raises CorruptError for an unknown kind, or tensors that are not floating."""
     if kind not in METRICS:
-        raise CorruptError(f"metric kind {kind!r}, this omdml knows {', '.join(sorted(METRICS))}: update it")
+        known = ", ".join(sorted(METRICS))
+        raise CorruptError(f"metric of the unknown kind {kind!r}, expected one of {known}: is this omdml too old?")
     for name, tensor in tensors.items():
         if tensor.dtype.kind != "f":
             raise CorruptError(f"metric: {name} is {tensor.dtype}, expected floating numbers")
@@ -122,13 +124,13 @@ def query_point(query: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str
 
 
 def check_numeric(name: str, matrix: object) -> None:
-    """Raise FeedbackError unless what stands for a modality is an array of numbers."""
+    """Raise FeedbackError unless ``matrix``, the features of a modality, is an array of numbers."""
     if getattr(matrix, "dtype", np.dtype(object)).kind not in "fiub":
         raise FeedbackError(f"features of modality {name!r} are {type(matrix)}, expected an array of numbers")
 
 
 def dims_of(features: object) -> dict[str, int]:
-    """d_i of each modality of ``features`` (n, d_i); raises FeedbackError unless they are such arrays, at least one."""
+    """d_i of each modality of ``features`` (n, d_i); raises FeedbackError if they are no such arrays, or none."""
     if not isinstance(features, Mapping) or not features:
         raise FeedbackError(
             f"features are {quoted(features)}, expected an array (n, d) for each modality, at least one"

@@ -47,8 +47,8 @@ class BilinearMetric(ScoredMetric):
         """What each modality adds to S of every item: (n,) each."""
         parts = {}
         for name, matrix in self.matrices.items():
-            alone = BilinearMetric({name: matrix})
-            parts[name] = alone.score(query, items) / matrix.dtype.type(len(self.matrices))
+            single = BilinearMetric({name: matrix})
+            parts[name] = single.score(query, items) / matrix.dtype.type(len(self.matrices))
         return parts
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
@@ -69,7 +69,7 @@ class BilinearMetric(ScoredMetric):
         matrices = {name: tensors[f"{name}/W"] for name in description["modalities"]}
         for name, matrix in matrices.items():
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-                raise ValueError(f"{name}/W has shape {matrix.shape}, expected a square")
+                raise ValueError(f"{name}/W has shape {matrix.shape}, expected a square matrix")
         if not matrices:
-            raise ValueError("a bilinear metric without modalities")
+            raise ValueError("a bilinear metric has no modalities, expected at least one")
         return cls(matrices)

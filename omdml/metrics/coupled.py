@@ -11,6 +11,7 @@ from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError
 from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
 
+# Name of the matrix that all tasks share.
 SHARED = "shared"
 
 
@@ -18,7 +19,7 @@ class CoupledMetric(Metric):
     """``D_t(p, q) = sum_k |L_k (p - q)|^2`` over the matrices of task t, all modalities side by side in one vector.
 
     A query without a task is measured by the shared matrix, or by the sum over all tasks if nothing is shared. If there
-    is only one task, it is a query of that task.
+    is only one task, such a query counts as one of that task.
 
     Parameters
     ----------
@@ -59,6 +60,7 @@ class CoupledMetric(Metric):
         return np.concatenate([self.matrices[name] for name in self._names(task)])
 
     def _names(self, task: str | None) -> Sequence[str]:
+        """Names of the matrices that measure in the sense of ``task``; raises FeedbackError for an unknown task."""
         if task is not None:
             if task not in self.stacks:
                 known = ", ".join(self.stacks)
@@ -99,5 +101,5 @@ class CoupledMetric(Metric):
             if matrix.ndim != 2 or matrix.shape[1] != width or matrix.dtype.kind != "f":
                 raise ValueError(f"{name}/L is {matrix.dtype} {matrix.shape}, expected floats (r, {width})")
         if not matrices or any(name not in matrices for names in stacks.values() for name in names):
-            raise ValueError(f"tasks stack {stacks}, but the matrices are {sorted(matrices)}")
+            raise ValueError(f"the tasks name the matrices {stacks}, but there are {sorted(matrices)}")
         return cls(dims, matrices, stacks)

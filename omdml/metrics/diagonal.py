@@ -38,7 +38,7 @@ class WeightedCoordinates(Metric):
         weights = {name: tensors[f"{name}/w"] for name in description["modalities"]}
         if not weights or any(vector.ndim != 1 for vector in weights.values()):
             raise ValueError(
-                f"weights of shapes {[w.shape for w in weights.values()]}, expected a vector for each modality"
+                f"weights have shapes {[w.shape for w in weights.values()]}, expected a vector for each modality"
             )
         return cls(weights)
 
@@ -72,7 +72,7 @@ class DiagonalMetric(WeightedCoordinates):
         """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         metric = super().from_tensors(tensors, description)
         if any((vector < 0).any() for vector in metric.weights.values()):
-            raise ValueError("a diagonal metric with weights below 0")
+            raise ValueError("a diagonal metric has weights below 0, expected at least 0")
         return metric
 
 

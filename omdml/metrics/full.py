@@ -62,9 +62,9 @@ class FullMetric(ProjectionMetric):
         weights, full = tensors["weights"], {name: tensors[f"{name}/M"] for name in names}
         for name, matrix in full.items():
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-                raise ValueError(f"{name}/M has shape {matrix.shape}, expected a square")
+                raise ValueError(f"{name}/M has shape {matrix.shape}, expected a square matrix")
         if weights.shape != (len(names),):
-            raise ValueError(f"weights of shape {weights.shape} for {len(names)} modalities")
+            raise ValueError(f"weights have shape {weights.shape}, expected ({len(names)},): one for each modality")
         return cls(dict(zip(names, weights.tolist(), strict=True)), full)
 
 

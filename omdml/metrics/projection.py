@@ -71,6 +71,9 @@ class ProjectionMetric(Metric):
         """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         names = list(description["modalities"])
         weights, matrices = tensors["weights"], {name: tensors[f"{name}/W"] for name in names}
-        if weights.shape != (len(names),) or any(matrix.ndim != 2 for matrix in matrices.values()):
-            raise ValueError(f"weights of shape {weights.shape} for {len(names)} modalities, or a W that is no matrix")
+        if weights.shape != (len(names),):
+            raise ValueError(f"weights have shape {weights.shape}, expected ({len(names)},): one for each modality")
+        for name, matrix in matrices.items():
+            if matrix.ndim != 2:
+                raise ValueError(f"{name}/W has shape {matrix.shape}, expected a matrix")
         return cls(dict(zip(names, weights.tolist(), strict=True)), matrices)

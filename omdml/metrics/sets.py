@@ -9,8 +9,9 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
-from omdml.pooling import Whitening, begins, checked_sets, netvlad, parts, unit
+from omdml.pooling import Whitening, begins, checked_sets, netvlad, runs_of_sets, unit
 
+# Names of the learned arrays, and of the modalities' factors; see :class:`SetMetric`.
 PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
 
 
@@ -64,10 +65,11 @@ class SetMetric(Metric):
         return self._embedded(features, checked_sets(sets, check_features(features, self._dims)))
 
     def _embedded(self, features: Mapping[str, Array], sets: Sequence[Array]) -> Array:
+        """v (n, r) of sets whose row numbers were checked."""
         A, bias, c, P, p0 = (self.parameters[name] for name in ("A", "bias", "c", "P", "p0"))
         vectors = np.empty((len(sets), len(P)), P.dtype)
         with one_blas_thread():
-            for part in parts(sets, P.shape[1]):
+            for part in runs_of_sets(sets, P.shape[1]):
                 chunk = sets[part]
                 touched, places = np.unique(np.concatenate(chunk), return_inverse=True)
                 members = np.split(places, begins(chunk)[1:])
@@ -148,7 +150,8 @@ class SetMetric(Metric):
             return cls(dims, parameters)
         whitening = Whitening(tensors["whitening/mean"], tensors["whitening/matrix"])
         if whitening.matrix.shape != (len(parameters["p0"]),) * 2 or whitening.mean.shape != parameters["p0"].shape:
-            raise ValueError(f"whitening of shapes {whitening.mean.shape}, {whitening.matrix.shape}")
+            shapes = f"whitening has shapes {whitening.mean.shape} and {whitening.matrix.shape}"
+            raise ValueError(f"{shapes}, expected (r,) and (r, r) with r = {len(parameters['p0'])}")
         return cls(dims, parameters, whitening)
 
 

@@ -1,7 +1,7 @@
-"""Rows in cells around centres; a search looks into the nearest cells only. It is faiss' inverted file, with codes of
-one byte per coordinate.
+"""Rows in cells around centres, of which a search looks into the nearest only.
 
-It finds most of the nearest rows, not provably all. faiss is an optional extra: ``pip install 'omdml[approximate]'``.
+This is the inverted file of faiss, with codes of one byte per coordinate. It finds most of the nearest rows, not
+provably all. faiss is an optional extra: ``pip install 'omdml[approximate]'``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from threadpoolctl import threadpool_limits
 from omdml.errors import ConfigurationError
 
 Array = NDArray[Any]
-# Cells per square root of the number of rows; rows for each cell that its centre is learned from.
-PER_ROOT, SAMPLE_PER_CELL = 4, 40
+# The number of cells, as a multiple of the square root of the number of rows.
+PER_ROOT = 4
+# The number of rows that centres are learned from, for each cell.
+SAMPLE_PER_CELL = 40
 # Rounds of k-means. More rounds do not improve recall.
 ROUNDS = 8
 # Cells that a search looks into: their share, and the least number.
 PROBED_SHARE, PROBED_LEAST = 1 / 10, 16
-# With fewer rows, a full scan is as fast.
+# The least number of rows in cells. With fewer, a full scan is as fast.
 LEAST_ROWS = 20_000
 
 
@@ -69,7 +71,7 @@ class Cells:
         self._probed = max(PROBED_LEAST, round(self._index.nlist * share))
 
     def nearest(self, point: NDArray[np.float64], count: int, among: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        """At most ``count`` row numbers near a point (d,), rising, of rows that are True in ``among`` (n,)."""
+        """Numbers of at most ``count`` rows near a point (d,), rising; only of rows that are True in ``among`` (n,)."""
         self._library.omp_set_num_threads(1)
         parameters = self._library.SearchParametersIVF(nprobe=self._probed)
         if among is not None:

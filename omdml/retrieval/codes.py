@@ -87,7 +87,7 @@ class Codes:
         begin: int = 0,
         most: int | None = None,
     ) -> list[Candidates]:
-        """For each point, every row that can be among its k nearest; nothing if they are too many.
+        """For each point, every row that can be among its k nearest; an empty list if there are too many such rows.
 
         Parameters
         ----------

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+# The power of the cosine in an item's weight.
 ALPHA = 3
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Spare rows, at least, before the matrix must be copied to grow. Memory that is never written to costs nothing.
+# The least number of spare rows. Memory that is never written to costs nothing.
 SPARE_ROWS = 256
 
 
 class GrowingMatrix:
-    """A matrix that grows by rows. Any number of threads may grow it; readers of an earlier one see unchanged rows.
+    """A matrix that never changes, but can be grown: :meth:`grown` returns a longer one. Threads may do so at once.
 
-    Growing copies nothing while there are spare rows. Otherwise it copies, and adds a quarter of spare rows.
+    Growing copies nothing while there are spare rows. Otherwise it copies the rows, and adds a quarter of spare rows.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: type[Any] = np.float32) -> None:
@@ -26,10 +26,10 @@ class GrowingMatrix:
         self._spare = [matrix]
 
     def grown(self, more: Array) -> GrowingMatrix:
-        """These rows (n, ...) followed by ``more`` (m, ...). If this matrix was grown before, the answer is a copy."""
+        """These rows (n, ...) followed by ``more`` (m, ...). If this matrix was grown before, the rows are copied."""
         count = len(self.rows) + len(more)
         try:
-            # One thread at most gets them: pop is atomic. If this matrix is grown again, it must be copied.
+            # Only one thread gets the spare rows, because pop is atomic. For the others, the rows must be copied.
             matrix = self._spare.pop()
         except IndexError:
             matrix = self.rows

@@ -1,7 +1,7 @@
 """Find out which of two rankings people prefer: mix both in one list, and count clicks for the ranking of the item.
 
 Team draft interleaving (Radlinski, Kurup and Joachims, "How does clickthrough data reflect retrieval quality?", 2008).
-The test may be looked at as often as one likes (Robbins, 1970).
+One may look at the result of the test as often as one likes (Robbins, 1970).
 """
 
 from __future__ import annotations
@@ -101,22 +101,23 @@ def verdict(first: int, second: int, alpha: float = ALPHA) -> Verdict:
     count = first + second
     if not count:
         return Verdict(None, None, 0.0, 1.0, 0.0)
-    whole = math.lgamma(first + 1) + math.lgamma(second + 1) - math.lgamma(count + 2)
-    evidence = whole + count * math.log(2)
-    confidence = max(0.0, 1.0 - math.exp(-evidence))
+    # The logarithm of the likelihood with a uniformly distributed win rate.
+    log_uniform = math.lgamma(first + 1) + math.lgamma(second + 1) - math.lgamma(count + 2)
+    log_evidence = log_uniform + count * math.log(2)
+    confidence = max(0.0, 1.0 - math.exp(-log_evidence))
     share = second / count
-    low, high = (_edge(first, second, whole, share, end, alpha) for end in (0.0, 1.0))
+    low, high = (_edge(first, second, log_uniform, share, end, alpha) for end in (0.0, 1.0))
     sure = confidence >= 1 - alpha
     return Verdict(int(second > first) if sure else None, share, low, high, confidence)
 
 
-def _edge(first: int, second: int, whole: float, share: float, end: float, alpha: float) -> float:
+def _edge(first: int, second: int, log_uniform: float, share: float, end: float, alpha: float) -> float:
     """The win rate between ``share`` and ``end`` at which the evidence reaches 1 / alpha."""
     inside, outside = share, end
     for _ in range(STEPS):
         rate = (inside + outside) / 2
-        likelihood = _times_log(second, rate) + _times_log(first, 1 - rate)
-        if whole - likelihood < -math.log(alpha):
+        log_likelihood = _times_log(second, rate) + _times_log(first, 1 - rate)
+        if log_uniform - log_likelihood < -math.log(alpha):
             inside = rate
         else:
             outside = rate

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 SAMPLE, SAMPLE_NUMBERS = 1024, 1 << 22
 # Strength of the ridge.
 RIDGE = 0.1
-# Combinations of modalities for which the regression is cached.
+# The most combinations of present modalities whose regressions are cached.
 PATTERNS = 16
 
 
@@ -26,12 +26,12 @@ class Regression(NamedTuple):
 
     # The present modalities of the sample's rows.
     sample: Array  # (m, D)
-    # Coefficients of each missing modality.
-    solved: Mapping[str, Array]  # (m, d)
+    # For each missing modality.
+    coefficients: Mapping[str, Array]  # (m, d)
 
 
 class Filling:
-    """Conditional means of modalities, learned by ridge regression on whole items.
+    """Conditional means of modalities, learned by ridge regression on complete items.
 
     With x the present modalities and y a missing one, both minus their means over the m rows of a sample,
 
@@ -61,22 +61,26 @@ class Filling:
 
     def __call__(self, features: Mapping[str, Array]) -> dict[str, NDArray[np.float32]]:
         """All modalities of rows (n, d) that have some of them. The present ones stay as they are."""
-        there = tuple(name for name in self.means if name in features)
-        if len(there) == len(self.means):
+        present = tuple(name for name in self.means if name in features)
+        if len(present) == len(self.means):
             return dict(features)
-        sample, solved = self._regression(there)
-        x = np.concatenate([features[name].astype(np.float64) - self.means[name] for name in there], axis=1)
+        sample, coefficients = self._regression(present)
+        x = np.concatenate([features[name].astype(np.float64) - self.means[name] for name in present], axis=1)
         with one_blas_thread():
-            close = x @ sample.T
-            made = {name: (close @ weights + self.means[name]).astype(np.float32) for name, weights in solved.items()}
-        return {name: features[name] if name in features else made[name] for name in self.means}
+            products = x @ sample.T
+            estimates = {
+                name: (products @ factors + self.means[name]).astype(np.float32)
+                for name, factors in coefficients.items()
+            }
+        return {name: features[name] if name in features else estimates[name] for name in self.means}
 
-    def _learned(self, there: tuple[str, ...]) -> Regression:
-        x = np.concatenate([self._sample[name] for name in there], axis=1)
+    def _learned(self, present: tuple[str, ...]) -> Regression:
+        """The regression from these modalities to all others."""
+        x = np.concatenate([self._sample[name] for name in present], axis=1)
         with one_blas_thread():
             gram = x @ x.T
             ridge = RIDGE * float(np.trace(gram)) / min(x.shape)
             # If all items are alike, the ridge is 0. Any positive number gives the mean then.
             factor = cho_factor(gram + (ridge if ridge > 0 else 1.0) * np.eye(len(x)))
-            solved = {name: cho_solve(factor, y) for name, y in self._sample.items() if name not in there}
-        return Regression(x, solved)
+            coefficients = {name: cho_solve(factor, y) for name, y in self._sample.items() if name not in present}
+        return Regression(x, coefficients)

@@ -121,13 +121,11 @@ def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sam
     rows = np.asarray(triplets, np.int64)
     parts = [{name: features[name][rows[:, column]] for name in metric.dims} for column in range(3)]
     query, near, far = parts
-    left, right = side_by_side(metric, near), side_by_side(metric, far)
-    plain = side_by_side(metric, query)
-    nearer = ((plain - left) ** 2).sum(axis=1) < ((plain - right) ** 2).sum(axis=1)
-    turned = query_vectors(metric, query, sample)
-    above = np.einsum("ij,ij->i", turned, left - right) > 0
+    q, r, s = (side_by_side(metric, part) for part in parts)
+    plain = ((q - r) ** 2).sum(axis=1) < ((q - s) ** 2).sum(axis=1)
+    products = np.einsum("ij,ij->i", query_vectors(metric, query, sample), r - s)
     exact = metric.closeness(query, near) > metric.closeness(query, far)
-    return Shares(float(nearer.mean()), float(above.mean()), float(exact.mean()))
+    return Shares(float(plain.mean()), float((products > 0).mean()), float(exact.mean()))
 
 
 def side_by_side(metric: Metric, features: Features) -> Array:
@@ -136,6 +134,7 @@ def side_by_side(metric: Metric, features: Features) -> Array:
 
 
 def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features) -> Array:
+    """As :func:`query_vectors`: ``theta_i W_i' W_i (q_i - mean_i)``, side by side."""
     parts = []
     for name, matrix in metric.matrices.items():
         centred = np.asarray(queries[name], np.float64) - np.asarray(sample[name], np.float64).mean(axis=0)
@@ -144,10 +143,11 @@ def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features
 
 
 def _by_cosines(metric: CosineMetric, queries: Features, sample: Features) -> Array:
+    """As :func:`query_vectors`: the sum over experts, each weighted by its share over a typical length."""
     query, items = (side_by_side(metric, features) - metric.mean for features in (queries, sample))
     total = np.zeros(query.shape)
     for name, matrix in metric.experts.items():
-        # An item's length stands for those of all items: theirs are not known to the query.
+        # A typical length of projected items stands for those of all items, which the query cannot know.
         length = np.sqrt((projected(items, matrix) ** 2).sum(axis=1).mean()) or 1.0
         direction = unit(projected(query, matrix)) * (metric.shares[name] / length)
         total += direction @ matrix if len(matrix) else direction

@@ -56,7 +56,7 @@ def test_only_kin_that_exists_is_compared():
     assert {tuple(row) for row in rows.tolist()} == {
         (q, q ^ 1, s) for q in range(4) for s in range(4) if s // 2 != q // 2
     }
-    with pytest.raises(FeedbackError, match="no item has nearer and further kin"):
+    with pytest.raises(FeedbackError, match="no item has both nearer and further kin"):
         from_taxonomy([["a", "b"], ["a", "b"]], 5, seed=0)
 
 
@@ -123,9 +123,9 @@ def test_ordered_pairs_stand_against_the_zero_pair():
 @pytest.mark.parametrize(
     ("build", "levels", "match"),
     [
-        (from_ordered_pairs, [1, 1, 1], "1 levels of the attribute, at least 2"),
-        (from_order, [1, 2, 3, 3], "3 levels of the attribute, at least 4"),
-        (from_ties, [1, 2, 3], "none are alike"),
+        (from_ordered_pairs, [1, 1, 1], "1 levels of the attribute, expected at least 2"),
+        (from_order, [1, 2, 3, 3], "3 levels of the attribute, expected at least 4"),
+        (from_ties, [1, 2, 3], "has two items"),
         (from_labels, [0, 0, 1], "the rarest with 1"),
         (pairs_from_labels, [0, 0, 0], "1 labels"),
     ],
@@ -147,7 +147,7 @@ def test_versions_next_to_each_other_are_closer_than_those_around_them():
 
 
 def test_versions_too_few_or_a_period_too_short_are_refused():
-    with pytest.raises(FeedbackError, match="2 versions: at least three"):
+    with pytest.raises(FeedbackError, match="2 versions, expected at least three"):
         from_versions([1, 2], 2, 5, seed=0)
     with pytest.raises(ParameterError, match="period=1"):
         from_versions([1, 2, 3], 1, 5, seed=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from omdml.errors import FeedbackError, ParameterError, StartError
-from omdml.pooling import fit_whitening, generalised_mean, mean_pooling, parts, shrunk_whitening, unit
+from omdml.pooling import fit_whitening, generalised_mean, mean_pooling, runs_of_sets, shrunk_whitening, unit
 
 SETS = [np.array([0, 1]), np.array([2]), np.array([5, 3, 4])]
 
@@ -126,6 +126,6 @@ def test_a_whitening_of_a_value_that_is_not_finite_names_its_row(value):
 def test_sets_are_pooled_in_parts_that_fit_memory(monkeypatch):
     monkeypatch.setattr("omdml.pooling.AT_ONCE", 40)
     sets = [np.arange(size) for size in (2, 2, 1, 9, 3, 1)]
-    results = list(parts(sets, 10))
+    results = list(runs_of_sets(sets, 10))
     assert [number for part in results for number in range(part.start, part.stop)] == list(range(6))
     assert all(part.stop - part.start == 1 or sum(map(len, sets[part])) <= 4 for part in results)

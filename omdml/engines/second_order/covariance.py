@@ -24,7 +24,7 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.comparisons import LEAST_WEIGHT
-from omdml.engines.base import Array, fill, with_copies
+from omdml.engines.base import MOST_COMPARISONS, Array, fill, with_copies
 from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
@@ -41,8 +41,8 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# With a ``memory``, at least so many refreshes come while that many comparisons do.
-STRIDE = 10
+# If a ``memory`` is set, the least number of refreshes within that many comparisons.
+REFRESHES_PER_MEMORY = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300
 
@@ -50,12 +50,13 @@ UNBOUNDED = 1e300
 class CovarianceEngine(SummingEngine):
     """Sums of near and far pairs, and metrics computed from them. See :class:`SummingEngine` for parameters."""
 
-    # Another model's metric that this one began with. It takes part in scores and in what is served.
+    # The metric of another model that this one began with. It takes part in scores and in what is served.
     parent: Parent | None = None
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
         super().__init__(dims, start, memory)
-        self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
+        # The most comparisons between two refreshes.
+        self.stride = max(1, int(memory / REFRESHES_PER_MEMORY)) if memory else MOST_COMPARISONS
         self.weights = np.zeros(len(LEARNED))
         self.no_parent = Parent.absent(start["mean"])
 
@@ -68,11 +69,11 @@ class CovarianceEngine(SummingEngine):
         partly = (getattr(self.state, name) for name in PARTLY_USED)
         memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
         twin = super().__deepcopy__(memo)
-        for part, before in zip(twin._used(), self._used(), strict=True):
-            part[...] = before
+        for copied_part, part in zip(twin._used(), self._used(), strict=True):
+            copied_part[...] = part
         return twin
 
-    def _keep(self, count: int) -> list[tuple[Array, Array]]:
+    def _copies_for_undo(self, count: int) -> list[tuple[Array, Array]]:
         """See the base class. Until the open block closes or a refresh is due, only the counters need a copy."""
         state, filled = self.state, self.state.counts[FILLED]
         trust = [self._trust]
@@ -95,7 +96,15 @@ class CovarianceEngine(SummingEngine):
         state, t, (weights,) = self.state, 0, columns
         # Addresses of this process, which would be wrong in a pickled engine.
         products_by = GEMM[state.mean.dtype.name], SYRK
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by, state.sums_items
+        constants = (
+            self.shape,
+            self.limit,
+            factors(state.mean),
+            self.rule,
+            self.longest_square,
+            *products_by,
+            state.sums_items,
+        )
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
@@ -103,22 +112,22 @@ class CovarianceEngine(SummingEngine):
         with one_blas_thread():
             while t < len(rows):
                 end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))
-                these = rows[t:end], weights[t:end], addresses
-                t += int(learn(*these, *constants, state, parent, items, products, scores[t:end]))
+                triplets = rows[t:end], weights[t:end], addresses
+                t += int(learn(*triplets, *constants, state, parent, items, products, scores[t:end]))
                 full, due = state.counts[FILLED] == BLOCK, state.counts[VERSION] == state.next[0]
                 if t < end and not full:
                     return t
                 if full or due:
                     self._flush()
                 if due:
-                    # What forgets changes its directions all the time.
+                    # If old pairs fade, the directions change all the time.
                     self.refresh(self.rule != 1.0 or searches_all(int(state.made[0]), int(state.counts[VERSION])))
         return t
 
-    def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
+    def add_pairs(self, pairs: Array, tables: Sequence[Array], caller_rows: Array) -> None:
         """Add near pairs (n, 2) in order, scoring none, and refresh; see :meth:`add_unscored`."""
-        # A triplet whose query is also what is irrelevant is a near pair alone.
-        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), np.ones(len(pairs)), tables, known)
+        # A triplet whose irrelevant item is its query is a near pair alone.
+        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), np.ones(len(pairs)), tables, caller_rows)
         self.refresh()
 
     def served(self) -> dict[str, tuple[float, Array]]:
@@ -170,12 +179,12 @@ class CovarianceEngine(SummingEngine):
         return bound if bound < UNBOUNDED and self.rule == 1.0 else math.inf
 
     def refresh_in_time(self) -> None:
-        """Bring the next refresh forward to when the memory asks for it, if it was due later without this memory."""
+        """Bring the next refresh forward to the version that this ``memory`` asks for, if it is due later."""
         state = self.state
         state.next[0] = min(state.next[0], max(self.version + 1, int(state.made[0]) + self.stride))
 
     def unbound_hedge_loss(self) -> None:
-        """Make the bound infinite: from now on, other things fade than before."""
+        """Make the bound infinite, because from now on losses fade in another way than before."""
         self.state.hedge[-1] = UNBOUNDED
 
     def _regret(self) -> float:
@@ -197,7 +206,7 @@ class CovarianceEngine(SummingEngine):
         return covariance
 
     def turn_older_sums(self) -> None:
-        """Make sums of items, if this engine adds to such, from the sums of principal coordinates that it has."""
+        """Turn the sums of principal coordinates of an older state into sums of items, if this engine sums items."""
         state = self.state
         if state.sums_items:
             with one_blas_thread():
@@ -205,7 +214,7 @@ class CovarianceEngine(SummingEngine):
             for name in SYMMETRIC:
                 matrix = getattr(state, name)
                 matrix[...] = np.triu(getattr(moments, name))
-                # If all pairs are alike in a number, rounding can turn its 0 into less, which no state may hold.
+                # If all pairs are alike in a number, its sum is 0. Rounding can make it negative, which is refused.
                 np.fill_diagonal(matrix, np.maximum(matrix.diagonal(), 0.0))
             state.centre[:] = moments.centre
 
@@ -222,8 +231,8 @@ class CovarianceEngine(SummingEngine):
     def add_all(self, other: CovarianceEngine) -> None:
         """Add the sums, losses and counts of another engine of the same basis, its open block included.
 
-        Its own block must be closed. Nothing is refreshed. The bound of the loss is what merges of the parts so far
-        would have added, if this engine began with nothing.
+        The block of this engine must be closed. Nothing is refreshed. If this engine began with nothing, the bound of
+        its loss becomes what it would be if the parts so far had been merged by :meth:`absorb`.
         """
         state, before = self.state, self.state.counts.copy()
         bound = float(state.hedge[-1]) + other._regret()
@@ -236,8 +245,8 @@ class CovarianceEngine(SummingEngine):
         """The state as arrays by name: used rows of the open block and of W, one triangle of each symmetric matrix."""
         state, tensors = self.state, super().to_tensors()
         for name in SYMMETRIC:
-            # The upper triangle, row by row: a third of the time of indexing with its places.
-            tensors[name] = np.concatenate([row[place:] for place, row in enumerate(getattr(state, name))])
+            # The upper triangle, row by row. To index by pairs of row and column takes three times as long.
+            tensors[name] = np.concatenate([row[index:] for index, row in enumerate(getattr(state, name))])
         tensors |= dict(zip(OPEN, state.open_block, strict=True))
         tensors["W"] = np.concatenate(state.rows)
         return tensors | (self.parent.to_tensors() if self.parent else {})
@@ -259,8 +268,8 @@ class CovarianceEngine(SummingEngine):
             triangle = np.zeros(d * (d + 1) // 2)
             fill(triangle, tensors[name], name)
             getattr(state, name)[np.triu_indices(d)] = triangle
-        self.most = self._most()
-        state.moments.check(self.version, self.most)
+        self.longest_square = self._longest_square()
+        state.moments.check(self.version, self.longest_square)
         *block, weights = state.open_block
         # Before number 4 of the format every triplet counted for 1.
         fill(weights, tensors.get("weights", np.ones(filled)), "weights")
@@ -272,11 +281,13 @@ class CovarianceEngine(SummingEngine):
                 raise ValueError(f"{name} holds items too large to be squared")
         rows = np.zeros((int(used.sum()), len(state.mean)), state.W.dtype)
         fill(rows, tensors["W"], "W")
-        for part, given in zip(state.rows, np.split(rows, used[:-1]), strict=True):
-            part[...] = given
+        for part, restored in zip(state.rows, np.split(rows, used[:-1]), strict=True):
+            part[...] = restored
 
     def _filled(self) -> int:
-        made, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
-        if not 0 <= made <= version < due <= next_refresh(made):
-            raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
+        last, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
+        if not 0 <= last <= version < due <= next_refresh(last):
+            got = f"counts are {self.state.counts.tolist()}, with refreshes at version {last} and next at {due}"
+            expected = f"the version {version} between these, and the next one at {next_refresh(last)} at most"
+            raise ValueError(f"{got}, expected {expected}")
         return super()._filled()

@@ -14,12 +14,12 @@ from omdml.engines.second_order.discriminant import catalogue_share, shrinkage, 
 from omdml.engines.second_order.distinct import distinct
 
 Array = NDArray[Any]
-# Pairs that count for each item that came up. More pairs of the same few items say little about the others.
-PAIRS_AN_ITEM = 4
+# The most pairs that count for each item in near pairs. More pairs of the same few items say little about others.
+PAIRS_PER_ITEM = 4
 # The largest squared length of a pair, in units of the catalogue's variance. The difference of two random items has 2
 # such units on average.
 REACH = 8.0
-# The share of a sum by which rounding may have changed it.
+# How far rounding may have moved a sum, as a share of the sum.
 ROUNDING = 1e-6
 # The learned experts, named after what they compare near pairs with.
 LEARNED = ("items", "far")
@@ -51,21 +51,21 @@ class Moments(NamedTuple):
         total, squares, far = self.sums.tolist()
         sound = 0 <= total <= version and 0 <= far <= version and 0 <= squares <= total
         if not (sound and (squares > 0) == (total > 0)):
-            raise ValueError(f"sums of weights are {self.sums.tolist()}, of {version} comparisons")
+            raise ValueError(f"sums are {self.sums.tolist()}, which weights of {version} comparisons cannot have")
         most *= 1 + ROUNDING
-        for name, largest in (("near", total / 2), ("far", far / 2), ("middle", total)):
-            matrix = getattr(self, name)
+        for name, weight, factor in (("near", total, 0.5), ("far", far, 0.5), ("middle", total, 1.0)):
+            matrix, largest = getattr(self, name), factor * weight
             diagonal, trace = matrix.diagonal(), float(matrix.diagonal().sum())
             # No entry of a sum of v v' is larger than its trace.
             if not (diagonal.min() >= 0 and np.abs(matrix).max() <= trace * (1 + ROUNDING) and trace <= largest * most):
-                raise ValueError(f"{name} is no sum of squares of {total:g} pairs")
+                raise ValueError(f"{name} cannot be a sum of squares of pairs with the total weight {weight:g}")
         if not np.abs(self.centre).max() <= total * math.sqrt(most):
-            raise ValueError(f"centre is no sum of {total:g} midpoints")
+            raise ValueError(f"centre cannot be a sum of midpoints with the total weight {total:g}")
         # Learning adds a multiple of the identity and inverts the result: that needs eigenvalues of at least 0.
         near = self.near.copy()
         near[np.diag_indices(len(near))] += ROUNDING * float(near.diagonal().mean())
         if near.any() and dpotrf(near.T, lower=1, clean=0, overwrite_a=1)[1]:
-            raise ValueError("near is no sum of squares: it has negative eigenvalues")
+            raise ValueError("near cannot be a sum of squares: it has negative eigenvalues")
 
 
 class Scales(NamedTuple):
@@ -100,14 +100,14 @@ class ComparedCovariances(NamedTuple):
 def effective_pairs(moments: Moments) -> float:
     """Number of near pairs that count. For faded pairs it is Kish's effective sample size."""
     total, squares, _ = moments.sums
-    most = PAIRS_AN_ITEM * distinct(moments.seen)
+    most = PAIRS_PER_ITEM * distinct(moments.seen)
     return float(min(total**2 / squares if squares else 1.0, most or 1.0))
 
 
 def scales(moments: Moments, diagonal: Array, variances: Array) -> Scales:
     """The scales of these moments. ``diagonal`` (d,) is that of ``near``, ``variances`` (d,) are the catalogue's."""
     d, (total, _, total_far) = len(variances), moments.sums.tolist()
-    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
+    most, pairs = PAIRS_PER_ITEM * distinct(moments.seen), total or 1.0
     added = shrinkage(effective_pairs(moments), d) * float((diagonal / pairs).sum()) / d
     # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
     # decide half of what is served.
@@ -137,7 +137,7 @@ def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
 
 
 def _block(matrix: Array, coordinates: Array) -> Array:
-    """A copy of the rows and columns with these numbers: take does it in a third of the time of indexing."""
+    """A copy of the rows and columns with these numbers; ``take`` needs a third of the time of indexing."""
     block: Array = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
     return block
 

@@ -80,14 +80,14 @@ class Parent(NamedTuple):
         for name in cls._fields:
             # Raises ValueError if shape or type differ.
             fill(getattr(parent, name), tensors[PREFIX + name], PREFIX + name)
-        shares, (ahead, squares, weight, scored) = parent.shares, parent.trust.tolist()
+        shares, (advantages, squares, weight, scored) = parent.shares, parent.trust.tolist()
         if not (parent.sizes.min() >= 0 and parent.sizes.sum() == count and parent.version[0] >= 0):
             raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
-            raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected parts of 1")
-        possible = ahead**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
+            raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
+        possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
         if not (0 <= weight <= scored and possible):
-            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}, no sums of differences of margins")
+            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
         return parent
 
     def to_tensors(self) -> dict[str, Array]:
@@ -104,7 +104,7 @@ class Parent(NamedTuple):
     def beside(
         self, own: Mapping[str, tuple[float, Array]], share: float, basis: Array
     ) -> dict[str, tuple[float, Array]]:
-        """Share and matrix of each expert, of a model's ``own`` and of its parent's, which get ``share`` in total."""
+        """Share and matrix of each expert: of a model's ``own``, and of its parent's, which get ``share`` in total."""
         total = share + (1 - share) * bool(own)
         combined = {name: ((1 - share) * part / total, matrix) for name, (part, matrix) in own.items()}
         for name, (part, matrix) in self.experts(basis).items():
@@ -118,7 +118,7 @@ class Parent(NamedTuple):
         return float(trusted(self.trust, version))
 
 
-def same(left: Parent | None, right: Parent | None) -> bool:
+def same_parent(left: Parent | None, right: Parent | None) -> bool:
     """Whether both are the same metric of the same version, or both are None."""
     if left is None or right is None:
         return left is right

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Up to so many triplets each refresh searches all directions, because directions still change much between refreshes.
-ALL = 4_096
+# Up to this version each refresh searches all directions, because they still change much between two refreshes.
+LAST_ALWAYS_ALL = 4_096
 
 
 def next_refresh(version: int) -> int:
@@ -11,9 +11,10 @@ def next_refresh(version: int) -> int:
     return version + max(1, -(-version // 5))
 
 
-def searches_all(made: int, version: int) -> bool:
-    """Whether a refresh at ``version``, after one at ``made``, searches all directions, or only near the last rows.
+def searches_all(last: int, version: int) -> bool:
+    """Whether a refresh at ``version``, after one at version ``last``, searches all directions.
 
-    It searches all of them up to ``ALL`` triplets, and then once for each power of two.
+    Otherwise it searches only near the last rows. All directions are searched up to version 4,096. After that only the
+    first refresh at or after each power of two searches them all.
     """
-    return version <= ALL or version.bit_length() > made.bit_length()
+    return version <= LAST_ALWAYS_ALL or version.bit_length() > last.bit_length()

@@ -15,15 +15,18 @@ from omdml.kernels.shared.counts import FILLED
 
 # Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
-# Answers to the same search are recognised if at most this many triplets lie between them.
+# Number of queries that the model remembers, to recognise answers to the same search.
 RECENT = 64
-# Most numbers of an item whose sums are turned for each metric. With more, turning takes longer than the rest of it.
+# If items have at most this many numbers, their sums are turned each time a metric is made. For longer items, turning
+# would take longer than all else that makes the metric.
 TURNED = 128
-# What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
-# only the beginning counts.
+# What the model knows of the catalogue. It never changes.
 CONSTANT = AXES
+# Matrices of which only the upper triangle counts.
 SYMMETRIC = ("near", "far", "middle")
+# The rows of the open block.
 OPEN = ("Q", "R", "S", "weights")
+# Arrays of which only the beginning counts.
 PARTLY_USED = (*OPEN, "W")
 
 
@@ -59,7 +62,7 @@ class State(NamedTuple):
     # See :func:`omdml.kernels.second_order.experts.hedged`. The last number is what merges add to the bound of the
     # loss.
     hedge: Array  # (5,)
-    # Codes of the last queries, by version.
+    # Codes of the last RECENT queries. That of triplet number v, counted from 0, is at v % RECENT.
     asked: Array  # (RECENT,)
     # Version of the last refresh.
     made: Array  # (1,)

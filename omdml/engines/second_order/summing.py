@@ -47,17 +47,17 @@ class SummingEngine(Engine):
         self.shape = np.array(list(dims.values()), np.int64)
         super().__init__(list(dims), new_state(start))
         self.limit = LIMITS[start["mean"].dtype.name]
-        self.most = self._most()
+        self.longest_square = self._longest_square()
 
-    def add_unscored(self, rows: Array, weights: Array, tables: Sequence[Array], known: Array) -> None:
-        """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
+    def add_unscored(self, rows: Array, weights: Array, tables: Sequence[Array], caller_rows: Array) -> None:
+        """Add triplets in order, scoring none, and close the block. Hedge learns nothing, and nothing is refreshed.
 
-        The block must be closed before, too: tiles are added whole.
+        The block must be closed before the call, too, because each tile must fit into it as a whole.
 
         Parameters
         ----------
         rows : (n, 3)
-            Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
+            Row numbers, int64, C-contiguous, in range; ``caller_rows`` are those that the caller gave.
         weights : (n,)
             What each triplet counts for in the sums, above 0 and at most 1.
         tables
@@ -74,21 +74,21 @@ class SummingEngine(Engine):
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
-                sound = int(take(tile, weights[start : start + TILE], *constants, 0, items, state, codes))
-                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
-                for place in (FILLED, VERSION, UPDATES):
-                    counts[place] += sound
-                if sound < len(tile):
-                    index = start + sound
-                    raise self._refusal(index, rows[index], tables, known[index])
+                taken = int(take(tile, weights[start : start + TILE], *constants, 0, items, state, codes))
+                state.asked[(int(counts[VERSION]) + np.arange(taken)) % RECENT] = codes[:taken]
+                for kind in (FILLED, VERSION, UPDATES):
+                    counts[kind] += taken
+                if taken < len(tile):
+                    index = start + taken
+                    raise self._refusal(index, rows[index], tables, caller_rows[index])
                 if counts[FILLED] > BLOCK - TILE:
                     self._flush()
             self._flush()
 
     def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
-        """Add sums that were made by :meth:`add_unscored` elsewhere, of comparisons that follow those of this engine.
+        """Add sums that another engine made, of comparisons that follow those of this engine.
 
-        Its own block must be closed. Nothing is refreshed.
+        The block of this engine must be closed. Nothing is refreshed.
 
         Parameters
         ----------
@@ -99,10 +99,10 @@ class SummingEngine(Engine):
         for name in ("near", "far", "middle", "centre", "sums"):
             getattr(state, name)[:] += getattr(moments, name)
         state.seen[:] |= moments.seen
-        theirs = np.arange(max(0, version - RECENT), version)
-        state.asked[(self.version + theirs) % RECENT] = asked[theirs % RECENT]
-        for place in (VERSION, UPDATES):
-            state.counts[place] += version
+        versions = np.arange(max(0, version - RECENT), version)
+        state.asked[(self.version + versions) % RECENT] = asked[versions % RECENT]
+        for kind in (VERSION, UPDATES):
+            state.counts[kind] += version
 
     def moments(self) -> Moments:
         """Moments of all pairs, open block included, as copies."""
@@ -117,11 +117,13 @@ class SummingEngine(Engine):
         if not block:
             return AllPairs.of_closed(moments)
         moments = moments._replace(centre=moments.centre.copy(), sums=moments.sums.copy(), seen=moments.seen.copy())
-        y, m, g, weight, weight_far, _ = weigh(*block, self.rule, self.most, moments.seen, moments.centre, moments.sums)
+        y, m, g, weight, weight_far, _ = weigh(
+            *block, self.rule, self.longest_square, moments.seen, moments.centre, moments.sums
+        )
         return AllPairs(moments, y, m, g, weight, weight_far)
 
     def _open_block(self) -> tuple[Array, ...]:
-        """What ``add_block`` takes of the open block: items, what is summed of them, weights, factors of hashes.
+        """Arguments for ``add_block``: the open block's items, what is summed of them, weights, factors of hashes.
 
         It is () if the block is empty. Callers limit BLAS to one thread.
         """
@@ -131,14 +133,14 @@ class SummingEngine(Engine):
         summed = items if self.state.sums_items else [projected(item, self.state.basis) for item in items]
         return (*items, *summed, weights, factors(self.state.mean))
 
-    def _most(self) -> float:
+    def _longest_square(self) -> float:
         """The squared length to which longer pairs are shortened."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self) -> None:
         """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
         if block := self._open_block():
-            add_block(self.state.moments, *block, self.rule, self.most, SYRK)
+            add_block(self.state.moments, *block, self.rule, self.longest_square, SYRK)
         self.state.counts[FILLED] = 0
 
     @property

@@ -44,7 +44,8 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
     codes : (n, d), int8
         Written.
     scales, squares, radii : (n,), float32
-        Written: ``|scales[i] * codes[i]|^2``, and at least ``|X[i] - scales[i] * codes[i]|``.
+        Written. ``squares[i]`` is ``|scales[i] * codes[i]|^2``, and ``radii[i]`` is at least
+        ``|X[i] - scales[i] * codes[i]|``.
     """
     for i in range(X.shape[0]):
         top = 0.0
@@ -52,15 +53,15 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
             top = max(top, abs(np.float64(X[i, j])))
         scale = np.float64(np.float32(top / LARGEST_CODE))
         inverse = 1 / scale if scale > 0 else 0.0
-        total = left = 0.0
+        total = error = 0.0
         for j in range(X.shape[1]):
             x = np.float64(X[i, j])
             code = min(max(np.rint(x * inverse), -LARGEST_CODE), LARGEST_CODE)
             codes[i, j] = np.int8(code)
             total += code * code
-            left += (x - scale * code) ** 2
+            error += (x - scale * code) ** 2
         scales[i], squares[i] = scale, scale * scale * total
-        radii[i] = math.sqrt(left) * UP + SMALLEST
+        radii[i] = math.sqrt(error) * UP + SMALLEST
 
 
 @njit(cache=True, nogil=True)
@@ -83,14 +84,14 @@ def encode_queries(points: Array, query_codes: Array, units: Array, lengths: Arr
         for j in range(points.shape[1]):
             top = max(top, abs(points[q, j]))
         unit = top / largest
-        length = left = 0.0
+        length = error = 0.0
         for j in range(points.shape[1]):
             code = np.rint(points[q, j] / unit) if unit > 0 else 0.0
             query_codes[q, j] = np.int16(code)
             length += (unit * code) ** 2
-            left += (points[q, j] - unit * code) ** 2
+            error += (points[q, j] - unit * code) ** 2
         units[q], lengths[q] = unit, length
-        widths[q] += math.sqrt(left)
+        widths[q] += math.sqrt(error)
 
 
 @njit(cache=True, nogil=True)
@@ -143,7 +144,7 @@ def scan(
     begin: int,
     most: int,
 ) -> None:
-    """For each query, find all rows that can be among its k nearest, and a lower bound of each one's distance.
+    """For each query, find all rows that can be among its k nearest, and a lower bound of the distance of each.
 
     Parameters
     ----------

@@ -141,17 +141,17 @@ def decompose(matrix: Array, values: Array, syevd: int) -> bool:
 
     Returns
     -------
-    Whether LAPACK found them.
+    Whether LAPACK found the eigenvectors.
     """
     d, info = np.int32(matrix.shape[0]), np.zeros(1, np.int32)
-    # Room for divide and conquer, as LAPACK asks for it. More room gives other bytes.
-    work, whole = np.empty(1 + 6 * d + 2 * d * d, np.float32), np.empty(3 + 5 * d, np.int32)
+    # The working space that LAPACK asks for. With more of it, LAPACK would compute other bytes.
+    work, integers = np.empty(1 + 6 * d + 2 * d * d, np.float32), np.empty(3 + 5 * d, np.int32)
     matrix_address, values_address = np.uint64(matrix.ctypes.data), np.uint64(values.ctypes.data)
-    work_address, whole_address = np.uint64(work.ctypes.data), np.uint64(whole.ctypes.data)
-    sizes = np.int32(work.shape[0]), np.int32(whole.shape[0])
+    work_address, integers_address = np.uint64(work.ctypes.data), np.uint64(integers.ctypes.data)
+    sizes = np.int32(work.shape[0]), np.int32(integers.shape[0])
     call(
         syevd,
-        (VECTORS, LOWER, d, matrix_address, d, values_address, work_address, sizes[0], whole_address, sizes[1],
+        (VECTORS, LOWER, d, matrix_address, d, values_address, work_address, sizes[0], integers_address, sizes[1],
          np.uint64(info.ctypes.data)),
     )  # fmt: skip
     return info[0] == 0

@@ -45,11 +45,11 @@ def learn(
 ) -> int:
     """Score triplets in order, each before it is learned, and take their items into the open block.
 
-    A full block is closed before the next triplet. If its sums are of coordinates that items are not yet, this returns
-    instead: whoever calls makes the coordinates, closes the block, and calls again.
+    A full block is closed before the next triplet. If sums are of principal coordinates, and items are not such
+    coordinates yet, this returns instead. The caller then computes the coordinates, closes the block, and calls again.
 
-    BLAS may round a row differently, depending on the number of rows and on the row's place among them. So the whole
-    tile is always multiplied, whatever it holds, and a triplet's place in the tile follows from its number in the
+    BLAS may round a row differently, depending on the number of rows and on the row's place among them. So a tile is
+    always multiplied as a whole, whatever it holds, and a triplet's place in the tile follows from its number in the
     block. Then its bytes depend neither on how many triplets share the call nor on what they are.
 
     Parameters
@@ -88,21 +88,21 @@ def learn(
     margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros(TILE)
     codes = np.zeros(TILE, np.uint64)
     near, far, weights = np.zeros(TILE, np.bool_), np.zeros(TILE, np.bool_), np.zeros(m)
-    done = 0
-    while done < rows.shape[0]:
+    learned = 0
+    while learned < rows.shape[0]:
         filled = state.counts[FILLED]
         if filled == state.Q.shape[0]:
             if state.basis.shape[0] > 0 and not sums_items:
-                return done
+                return learned
             Q, R, S = state.Q, state.R, state.S
             add_block(state, Q, R, S, Q, R, S, state.weights, factors, rule, most, syrk)
             state.counts[FILLED] = filled = 0
         first = filled % TILE
-        count = min(TILE - first, rows.shape[0] - done)
-        part = slice(done, done + count)
-        sound = take(rows[part], triplet_weights[part], addresses, n, limit, factors, first, items, state, codes)
-        if sound < count:
-            return done + sound
+        count = min(TILE - first, rows.shape[0] - learned)
+        part = slice(learned, learned + count)
+        taken = take(rows[part], triplet_weights[part], addresses, n, limit, factors, first, items, state, codes)
+        if taken < count:
+            return learned + taken
         if state.share[0] > 0:
             margins_by(state.basis, items, first, products, gemm, margins[0, :count])
         if used > 0:
@@ -132,15 +132,15 @@ def learn(
             state.made[0],
             state.hedge,
             weights,
-            scores[done : done + count],
+            scores[learned : learned + count],
             state.counts,
             parent_margins,
             parent.trust,
         )
         if scored < count:
-            return done + scored
-        done += count
-    return done
+            return learned + scored
+        learned += count
+    return learned
 
 
 @njit(cache=True)
@@ -161,16 +161,16 @@ def take(
     ``first`` is the place of the first triplet in the tile ``items``; see :func:`gather`. Writes the queries' codes
     (e,). Returns e, or the index of the first triplet that is refused; the triplets before it are in the block then.
     """
-    sound = gather(rows, addresses, n, state.mean, first, items, limit)
+    gathered = gather(rows, addresses, n, state.mean, first, items, limit)
     filled = state.counts[FILLED]
-    for e in range(sound):
-        place = 3 * (first + e)
-        copy(items[place], state.Q[filled + e])
-        copy(items[place + 1], state.R[filled + e])
-        copy(items[place + 2], state.S[filled + e])
+    for e in range(gathered):
+        row = 3 * (first + e)
+        copy(items[row], state.Q[filled + e])
+        copy(items[row + 1], state.R[filled + e])
+        copy(items[row + 2], state.S[filled + e])
         state.weights[filled + e] = weights[e]
-    hash_rows(state.Q[filled : filled + sound].view(np.uint32), factors, codes)
-    return sound
+    hash_rows(state.Q[filled : filled + gathered].view(np.uint32), factors, codes)
+    return gathered
 
 
 @njit(cache=True)
@@ -240,10 +240,10 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
                 subtract(x[rows[e, side]], mean[start : start + n[i]], target)
         start += n[i]
     for e in range(rows.shape[0]):
-        place = 3 * (first + e)
+        row = 3 * (first + e)
         for side in range(3):
-            if not squared(items[place + side]) <= limit:
-                items[place : place + 3] = 0
+            if not squared(items[row + side]) <= limit:
+                items[row : row + 3] = 0
                 return e
     return rows.shape[0]
 
@@ -260,7 +260,7 @@ def hash_rows(words: Array, factors: Array, hashes: Array) -> None:
 
 @njit(cache=True)
 def mark_others(x: Array, y: Array, others: Array) -> None:
-    """Write to ``others`` (n,), bool, whether row e of ``x`` and row e of ``y`` (n, D) differ anywhere."""
+    """Write to ``others`` (n,), bool, whether the same rows of ``x`` and ``y`` (n, D) differ anywhere."""
     for e in range(x.shape[0]):
         others[e] = False
         for j in range(x.shape[1]):
@@ -361,8 +361,8 @@ def weigh(
 
     Returns
     -------
-    Differences of near pairs, their midpoints, and differences of far pairs, (n, d) each and weighted; the weights that
-    the block leaves to the near pairs before it, and to the far pairs; and whether it has far pairs.
+    Differences of near pairs, their midpoints, and differences of far pairs, (n, d) each and weighted; the factors by
+    which the block makes the near pairs before it fade, and the far pairs; and whether it has far pairs.
     """
     near, far = np.empty(len(Q), np.bool_), np.empty(len(Q), np.bool_)
     mark_others(Q, R, near)

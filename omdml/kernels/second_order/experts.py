@@ -53,7 +53,7 @@ def unit_rows(projected: Array, factor: float, target: Array) -> None:
         Written.
     """
     for i in range(projected.shape[0]):
-        # It is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
+        # The divisor is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
         divisor = math.sqrt(squared(projected[i]))
         if divisor == 0:
             divisor = 1.0
@@ -77,9 +77,9 @@ def margins_of(projected: Array, start: int, end: int, first: int, margins: Arra
         Written.
     """
     for e in range(margins.shape[0]):
-        place = 3 * (first + e)
-        query, relevant = projected[place, start:end], projected[place + 1, start:end]
-        irrelevant = projected[place + 2, start:end]
+        row = 3 * (first + e)
+        query, relevant = projected[row, start:end], projected[row + 1, start:end]
+        irrelevant = projected[row + 2, start:end]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
         near, far = inner(query, relevant), inner(query, irrelevant)
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
@@ -101,7 +101,7 @@ def hedged(hedge: Array, weights: Array) -> None:
     for j in range(1, m):
         least = min(least, hedge[j])
     for j in range(m):
-        # exp(0) is 1. This saves an exponential of two.
+        # exp(0) is 1, so one of two exponentials need not be computed.
         weights[j] = math.exp(rate * (least - hedge[j])) if hedge[j] > least else 1.0
         total += weights[j]
     for j in range(m):
@@ -109,7 +109,7 @@ def hedged(hedge: Array, weights: Array) -> None:
 
 
 @njit(cache=True)
-def known(code: int, asked: Array, version: int, made: int) -> bool:
+def know_the_query(code: int, asked: Array, version: int, made: int) -> bool:
     """Whether rows made at version ``made`` know a triplet of this query, as far back as ``asked`` (a,) reaches."""
     size = asked.shape[0]
     match = False
@@ -126,20 +126,21 @@ def trusted(trust: Array, version: int) -> float:
     sum of their squares, the sum of their weights, and the number of triplets. See :func:`compare` for an advantage.
     The j-th of k triplets has the weight j / k; with a memory, older weights fade geometrically.
     """
-    ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
-    mean = ahead / weight
+    advantages, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
+    mean = advantages / weight
     deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + LEAST_DEVIATION * LEAST_DEVIATION)
-    behind = -EAGER * mean / deviation * math.sqrt(weight)
+    distrust = -EAGER * mean / deviation * math.sqrt(weight)
     # Limited, because exp would overflow. Far below this limit the parent's share is 0 already.
-    return PARENT_EVENTS / (PARENT_EVENTS + version * math.exp(min(behind, 500.0)))
+    return PARENT_EVENTS / (PARENT_EVENTS + version * math.exp(min(distrust, 500.0)))
 
 
 @njit(cache=True)
 def compare(trust: Array, own: float, by_parent: float, rule: float) -> None:
     """Count a triplet in ``trust`` (4,), in place, by its two margins. See :func:`trusted`.
 
-    The parent's advantage is the model's own margin minus the parent's, each through a tanh: how far apart two items
-    are, if they are far apart anyway, changes no search. ``rule`` is 1 - 1/memory, and 1 without a memory.
+    The parent's advantage is the model's own margin minus the parent's, each through a tanh. The tanh makes large
+    margins count alike: if items are far apart anyway, it changes no search how far. ``rule`` is 1 - 1/memory, and 1
+    without a memory.
     """
     advantage = CERTAIN * (math.tanh(own / CERTAIN) - math.tanh(by_parent / CERTAIN))
     trust[3] += 1.0
@@ -216,9 +217,9 @@ def tally(
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
-        # Rows that were made from other answers to the same search would win because they know that search. Hedge
-        # must judge how they do on searches that they do not know.
-        if ordered[e] and not known(codes[e], asked, version, made):
+        # An expert whose rows were made from other answers to the same search would win, because it knows that search.
+        # Hedge must judge how experts do on searches that they do not know.
+        if ordered[e] and not know_the_query(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
                 # Linear in the margin: an answer that is wrong, with relevant and irrelevant swapped, adds to the
@@ -230,6 +231,6 @@ def tally(
             if trust.shape[0]:
                 compare(trust, own, parent_margins[e], rule)
         asked[version % asked.shape[0]] = codes[e]
-    for place in (FILLED, VERSION, UPDATES):
-        counts[place] += scores.shape[0]
+    for kind in (FILLED, VERSION, UPDATES):
+        counts[kind] += scores.shape[0]
     return int(scores.shape[0])

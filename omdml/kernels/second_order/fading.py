@@ -31,23 +31,24 @@ def fade(
 
     Returns
     -------
-    The weights that the block leaves to the near pairs before it, and to the far pairs before it.
+    The factors by which the block makes the near pairs before it fade, and the far pairs before it.
     """
-    rest, rest_far = 1.0, 1.0
+    # The factors by which later pairs of the block have made a weight fade.
+    left, left_far = 1.0, 1.0
     total = squares = total_far = 0.0
     middle = np.zeros(centre.shape[0])
     for e in range(near.shape[0] - 1, -1, -1):
-        weight = rest * weights[e] if near[e] else 0.0
-        weight_far = rest_far * weights[e] if far[e] else 0.0
+        weight = left * weights[e] if near[e] else 0.0
+        weight_far = left_far * weights[e] if far[e] else 0.0
         add_scaled(m[e], weight, middle)
         scale(y[e], math.sqrt(weight))
         scale(m[e], math.sqrt(weight))
         scale(g[e], math.sqrt(weight_far))
         total, squares, total_far = total + weight, squares + weight * weight, total_far + weight_far
-        rest, rest_far = rest * (rule if near[e] else 1.0), rest_far * (rule if far[e] else 1.0)
-    scale(centre, rest)
+        left, left_far = left * (rule if near[e] else 1.0), left_far * (rule if far[e] else 1.0)
+    scale(centre, left)
     add_scaled(middle, 1.0, centre)
-    sums[0] = rest * sums[0] + total
-    sums[1] = rest * rest * sums[1] + squares
-    sums[2] = rest_far * sums[2] + total_far
-    return rest, rest_far
+    sums[0] = left * sums[0] + total
+    sums[1] = left * left * sums[1] + squares
+    sums[2] = left_far * sums[2] + total_far
+    return left, left_far

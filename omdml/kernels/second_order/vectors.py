@@ -1,4 +1,4 @@
-"""Steps over one vector in compiled code, in the form of loops that numba makes vector instructions of."""
+"""Steps over one vector in compiled code, as loops, of which numba makes vector instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def subtract(x: Array, y: Array, difference: Array) -> None:
 
 @njit(cache=True)
 def copy(x: Array, target: Array) -> None:
-    """Copy a vector (n,). It is faster than to assign to a slice, which numba does one number at a time."""
+    """Copy a vector (n,). This is faster than to assign to a slice, which numba does one number at a time."""
     for j in range(target.shape[0]):
         target[j] = x[j]
 

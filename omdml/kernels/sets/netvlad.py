@@ -33,7 +33,7 @@ class Net(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """D numbers an element, K clusters, r numbers a vector, m modalities side by side."""
+    """An element has D numbers, of m modalities side by side. There are K clusters, and a vector has r numbers."""
 
     D: int
     K: int
@@ -113,12 +113,12 @@ def assign(x: Array, A: Array, bias: Array, s: Array) -> None:
             total += A[k, j] * x[j]
         s[k] = total
         top = max(top, total)
-    whole = 0.0
+    exponentials = 0.0
     for k in range(A.shape[0]):
         s[k] = math.exp(s[k] - top)
-        whole += s[k]
+        exponentials += s[k]
     for k in range(A.shape[0]):
-        s[k] /= whole
+        s[k] /= exponentials
 
 
 @njit(cache=True)
@@ -185,18 +185,18 @@ def tangent(d: Array, u: Array, length: float) -> None:
 def mix(C: Array, X: Array, out: Array) -> None:
     """``out = C X``, for C (i, j), X (j, n): a chunk of columns at a time, which then stays in the nearest caches."""
     rows, n = C.shape[1], X.shape[1]
-    whole = rows - rows % 4
+    fours = rows - rows % 4
     for start in range(0, n, CHUNK):
         stop = min(n, start + CHUNK)
         for i in range(C.shape[0]):
             target = out[i, start:stop]
             target[:] = 0.0
-            for j in range(0, whole, 4):
+            for j in range(0, fours, 4):
                 a, b, c, d = C[i, j], C[i, j + 1], C[i, j + 2], C[i, j + 3]
                 x0, x1, x2, x3 = X[j, start:stop], X[j + 1, start:stop], X[j + 2, start:stop], X[j + 3, start:stop]
                 for k in range(stop - start):
                     target[k] += a * x0[k] + b * x1[k] + (c * x2[k] + d * x3[k])
-            for j in range(whole, rows):
+            for j in range(fours, rows):
                 axpy(C[i, j], X[j, start:stop], target)
 
 

@@ -24,7 +24,7 @@ FASTEST = 1e30
 
 
 class State(NamedTuple):
-    """Everything that learning changes, and the lengths that its steps are measured by."""
+    """Everything that learning changes, and what never changes: ``lengths``, ``scale`` and ``sizes``."""
 
     # Parameters, in the order of ``Net``.
     theta: Array  # (N,)
@@ -62,7 +62,7 @@ class Rule(NamedTuple):
 def walk(
     rows: Array,
     ends: Array,
-    parts: Array,
+    group_counts: Array,
     addresses: Array,
     shape: Shape,
     state: State,
@@ -78,7 +78,7 @@ def walk(
         Row numbers of the elements of all groups of all judgements.
     ends : (M,)
         Where each group ends among them.
-    parts : (T, 3)
+    group_counts : (T, 3)
         Q, R and S of each judgement.
     addresses : (m,)
         Addresses of the modalities' feature matrices.
@@ -95,16 +95,16 @@ def walk(
     that judgement; otherwise the caller must restore it.
     """
     group = begin = 0
-    for t in range(parts.shape[0]):
-        count = parts[t].sum()
+    for t in range(group_counts.shape[0]):
+        count = group_counts[t].sum()
         group_ends = ends[group : group + count] - begin
         X = gather(rows[begin : begin + group_ends[-1]], addresses, shape.n, state.scale, state.theta)
-        scores[t] = decide(X, group_ends, parts[t, 0], parts[t, 1], shape, state, rule, gradient)
+        scores[t] = decide(X, group_ends, group_counts[t, 0], group_counts[t, 1], shape, state, rule, gradient)
         if not math.isfinite(scores[t]):
             return t
         group += count
         begin += group_ends[-1]
-    return parts.shape[0]
+    return group_counts.shape[0]
 
 
 @njit(cache=True)
@@ -166,9 +166,9 @@ def judge(
     slope[:] = 0.0
     w, b = np.float64(logistic[0]), np.float64(logistic[1])
     for g in range(queries, groups):
-        wanted = g < queries + relevant
-        share = 1.0 / (queries * (relevant if wanted else groups - queries - relevant))
-        sign = -1.0 if wanted else 1.0
+        is_relevant = g < queries + relevant
+        share = 1.0 / (queries * (relevant if is_relevant else groups - queries - relevant))
+        sign = -1.0 if is_relevant else 1.0
         for q in range(queries):
             cosine = dot(v[q], v[g])
             z = w * cosine + b
@@ -212,11 +212,12 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
     for i in range(4):
         rate, shrink = rule.eta, rule.eta * rule.decay
         if rule.exact:
-            rest = 1.0 - rule.momentum
-            rate = min(rate, rest * loss / squares.sum(), FASTEST)
+            # While a gradient stays the same, momentum makes the steps grow, up to the first step divided by this.
+            damping = 1.0 - rule.momentum
+            rate = min(rate, damping * loss / squares.sum(), FASTEST)
             if squares[i] > 0.0:
-                rate = min(rate, rest * REACH * state.lengths[i] / math.sqrt(squares[i]))
-            shrink = min(rate * rule.decay, rest * REACH)
+                rate = min(rate, damping * REACH * state.lengths[i] / math.sqrt(squares[i]))
+            shrink = min(rate * rule.decay, damping * REACH)
         part = slice(blocks[i], blocks[i + 1])
         move(state.theta[part], state.velocity[part], gradient[part], rule.momentum, rate, shrink)
         if not finite(state.velocity[part]) or not finite(state.theta[part]):
@@ -245,10 +246,10 @@ def move(theta: Array, velocity: Array, gradient: Array, momentum: float, rate: 
 @njit(cache=True)
 def finite(x: Array) -> bool:
     """Whether all numbers are finite. Not compiled with ``fastmath``, which may replace ``x - x`` by zero."""
-    sound = True
+    all_finite = True
     for j in range(x.shape[0]):
-        sound &= math.isfinite(x[j])
-    return sound
+        all_finite &= math.isfinite(x[j])
+    return all_finite
 
 
 @njit(cache=True)

@@ -4,8 +4,8 @@ An update changes all of W, but only by a term of rank one. Writing each one int
 matrix for every comparison. So the updates of up to 16 comparisons are kept as rows, and the matrix is
 ``W_now = W - (c P)' X`` over the ``used`` rows of the open block. X holds the differences, P their projections at the
 time of the update, c the signed rates. A new pair is projected with the old W, and ``correct`` subtracts what the rows
-would have changed: that takes inner products only. ``flush`` writes all rows into W at once, in one pass. The numbers
-are those of immediate updates, up to rounding.
+would have changed: that takes inner products only. ``flush`` writes all rows into W at once. The numbers are those of
+immediate updates, up to rounding.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from omdml.kernels import Array
 from omdml.kernels.shared.dots import TILE, project
 from omdml.kernels.shared.memory import at_address
 
+# The only flag of ``fastmath`` here: a product and a sum may become one fused multiply-add.
 CONTRACT = {"contract"}
 # Columns that are handled at a time, so that their rows of X and W stay in the nearest caches.
 CHUNK = 2048
@@ -47,12 +48,12 @@ def gather(address: int, rows: Array, D: Array) -> None:
 
 @njit(cache=True, fastmath=CONTRACT)
 def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams: Array) -> None:
-    """Correct the projections of one pair, made with W as it was before the block, for the rows of the block.
+    """Turn the projections of a near and a far difference by W as it was before the block into those by the current W.
 
     Parameters
     ----------
     D : (2, n)
-        The pair's differences.
+        The two differences.
     PQ : (2, r)
         Their projections. Changed in place.
     X, P, c : (2B, n), (2B, r), (2B,)

@@ -1,8 +1,8 @@
 """Dot products of one pair of rows with many: the arithmetic of every projection and every Gram entry.
 
-The result for a pair depends only on the pair and the matrix, never on how many other pairs share the call. Therefore
-the engine needs no tiles, padding or BLAS: a comparison that comes alone costs its own arithmetic only, and gives the
-same bytes as among a thousand.
+The result for a pair depends only on the pair and the matrix, never on how many other pairs share the call. BLAS does
+not promise that: a walk that uses it must always multiply the same number of rows. With these functions, a comparison
+that comes alone costs its own arithmetic only, and gives the same bytes as among a thousand.
 """
 
 from __future__ import annotations

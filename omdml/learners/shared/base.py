@@ -15,7 +15,16 @@ from river import base
 
 from omdml.errors import CorruptError, FormatError, StartError
 from omdml.formats import STATE
-from omdml.learners.shared.checks import check_dims, check_given, check_rows, expect, named, not_started, tables, whole
+from omdml.learners.shared.checks import (
+    check_dims,
+    check_given,
+    check_rows,
+    expect,
+    is_one_of,
+    is_whole,
+    not_started,
+    tables,
+)
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
@@ -24,13 +33,14 @@ if TYPE_CHECKING:
     from omdml.engines.base import Engine
 
 Array = NDArray[Any]
-# The arrays of a start may have up to this many numbers more than the state: coordinates can share a weight. A larger
-# difference means a damaged state, for which no memory must be allocated.
+# The arrays of a start may have this many numbers, even if the state has fewer: coordinates can share a weight. If they
+# have more than this and more than the state, the state is damaged, and no memory must be allocated for it.
 ROOM = 1 << 24
-# Prefix of the arrays that ``init`` was given. Names of modalities have no slash.
+# Prefix, in a state, of the arrays that were given as ``init``. Names of modalities have no slash.
 GIVEN = "init//"
-# What the number of the format is called in a pickle.
+# Name of the number of the format in a pickle.
 PICKLED = "state format"
+# The classes of learners, by the name that configurations and states use.
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
 KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
@@ -89,8 +99,8 @@ class Learner(base.Base):
     def _prepare(self) -> None:
         """Check the arguments, and start if ``init`` is arrays. Every constructor ends with this call."""
         check_dims(self.dims)
-        expect(named(self.dtype, ("float32", "float64")), "dtype", self.dtype, "'float32' or 'float64'")
-        expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        expect(is_one_of(self.dtype, ("float32", "float64")), "dtype", self.dtype, "'float32' or 'float64'")
+        expect(is_whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         check_given(self.init, self.dtype)
         self._check()
         if not isinstance(self.init, str):
@@ -123,6 +133,7 @@ class Learner(base.Base):
             self._engine = self._begin(self._finite_start({name: features[name] for name in self.dims}))
 
     def _finite_start(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        """The start from these features, in the learner's type; raises StartError if it is not finite in it."""
         with np.errstate(all="ignore"):
             try:
                 sampled = {name: array.astype(self.dtype) for name, array in self._sampled(features).items()}
@@ -172,15 +183,15 @@ class Learner(base.Base):
     ) -> Outcome:
         """Check rows (T, width), start if necessary, and learn. ``width`` is the learner's own by default."""
         checked = check_rows(rows, width or self.width, check_features(features, self.dims))
-        fresh = self._engine is None
+        starts_now = self._engine is None
         self.start(features)
         engine = self._started("learn_many")
         try:
             table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
-            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, known=checked))
+            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, caller_rows=checked))
         except BaseException:
             # A first batch that was refused or interrupted must not decide the start.
-            if fresh:
+            if starts_now:
                 self._engine = None
             raise
 
@@ -205,13 +216,13 @@ class Learner(base.Base):
         shapes = self._shapes(tensors)
         expected, size = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
         if expected > max(size, ROOM):
-            raise CorruptError(f"learner state of {size} numbers, expected {expected} for dims {dict(self.dims)}")
+            raise CorruptError(f"learner state has {size} numbers, expected {expected} for dims {dict(self.dims)}")
         self._engine = self._begin({name: np.zeros(shape, self.dtype) for name, shape in shapes.items()})
         self._started("from_bytes").restore(tensors)
         return self
 
     def _convert(self, number: int) -> None:
-        """Turn a state that was restored as it is, of this number of the format, into one of the newest number."""
+        """Bring the state up to the newest format. It was restored as it is from a state of this ``number``."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the attributes, and the number of the state's format."""
@@ -298,15 +309,17 @@ class Learner(base.Base):
 
     @classmethod
     def _of(cls, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Self:
+        """The learner in what :meth:`to_bytes` packed; raises CorruptError if the parts do not fit together."""
         name = metadata.get("learner")
         if not isinstance(name, str) or name not in LEARNERS:
-            raise CorruptError(f"learner state of {name!r}; known: {', '.join(sorted(LEARNERS))}")
+            known = ", ".join(sorted(LEARNERS))
+            raise CorruptError(f"learner state of the unknown learner {name!r}, expected one of {known}")
         if not issubclass(LEARNERS[name], cls):
-            raise CorruptError(f"learner state of {name!r}, expected one of {cls.__name__}")
-        given = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
+            raise CorruptError(f"learner state of {name!r}, expected one of the class {cls.__name__}")
+        init = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
         try:
-            learner = LEARNERS[name](**{**metadata["parameters"], **({"init": given} if given else {})})
+            learner = LEARNERS[name](**{**metadata["parameters"], **({"init": init} if init else {})})
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"learner state of {name!r}: not its parameters ({error})") from error
+            raise CorruptError(f"learner state of {name!r}: the parameters in it do not fit ({error})") from error
         learner._resumed(tensors)._convert(metadata["format"])
         return learner  # type: ignore[return-value]

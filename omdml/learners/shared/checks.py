@@ -13,9 +13,9 @@ from omdml.initial import STARTS
 
 Array = NDArray[Any]
 # The largest absolute value of a hyperparameter.
-MOST = 1e300
-# The largest whole number. Above it, floats (and JSON in other languages) cannot hold every whole number.
-MOST_WHOLE = 2**53
+LARGEST_VALUE = 1e300
+# Whole numbers must be below this. Above it, floats (and JSON in other languages) cannot hold every whole number.
+WHOLE_LIMIT = 2**53
 
 
 def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
@@ -44,9 +44,9 @@ def shape_of(rows: ArrayLike) -> tuple[int, ...]:
 
 
 def column_of(name: str, values: ArrayLike | None, count: int, expected: str, dtype: DTypeLike | None = None) -> Array:
-    """What a caller gave for ``count`` comparisons: () if it is the same for all, otherwise (count,).
+    """The values that a caller gave for ``count`` comparisons: () if one is for all, otherwise (count,).
 
-    Raises FeedbackError for anything else; ``expected`` says what was expected of each comparison.
+    Raises FeedbackError for another shape; ``expected`` says in its message what the value of a comparison should be.
     """
     try:
         column = np.asarray(values, dtype)
@@ -72,33 +72,34 @@ def tables(
     if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
         return rows, matrices
     touched, renumbered = np.unique(rows, return_inverse=True)
-    # Learning refuses an item with a number that became infinite.
+    # A number that is too large for ``dtype`` becomes infinite, and learning refuses its item.
     with np.errstate(over="ignore"):
         cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
     return renumbered.reshape(rows.shape).astype(np.int64), cast
 
 
 def expect(holds: bool, name: str, got: object, expected: str) -> None:
-    """Raise ParameterError unless ``holds``: argument ``name`` is ``got``, but ``expected`` is something else."""
+    """Raise ParameterError unless ``holds``. Its message says that ``name`` is ``got``, and what was ``expected``."""
     if not holds:
-        if isinstance(got, int) and abs(got) >= MOST_WHOLE and "'" not in expected:
+        # A number may be what was expected, except that it is too large.
+        if isinstance(got, int) and abs(got) >= WHOLE_LIMIT and "'" not in expected:
             expected += ", below 2**53"
         raise ParameterError(f"{name}={quoted(got)}: expected {expected}")
 
 
-def whole(value: object) -> bool:
+def is_whole(value: object) -> bool:
     """Whether the value is an integer that float64 can hold, and not a bool."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < MOST_WHOLE
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < WHOLE_LIMIT
 
 
-def number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Whether the value is a finite number, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return False
-    return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
+    return bool(-LARGEST_VALUE <= (value.item() if isinstance(value, np.number) else value) <= LARGEST_VALUE)
 
 
-def named(value: object, names: Container[str]) -> bool:
+def is_one_of(value: object, names: Container[str]) -> bool:
     """Whether the value is a text, and one of these names."""
     return isinstance(value, str) and value in names
 
@@ -129,7 +130,7 @@ def check_dims(dims: object) -> None:
     """Refuse dimensions that are not a mapping from names to whole numbers of at least 1."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
     for name, size in dims.items() if isinstance(dims, Mapping) else ():
-        sound = sound and nameable(name) and whole(size) and size > 0
+        sound = sound and nameable(name) and is_whole(size) and size > 0
     expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
 
 
@@ -156,14 +157,15 @@ def check_shapes(init: Mapping[str, ArrayLike], shapes: Mapping[str, tuple[int, 
 
 def check_rate(name: str, rate: object) -> None:
     """Refuse a rate that is not a finite number above 0."""
-    expect(number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]
+    expect(is_number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]
 
 
 def check_step(step: object) -> None:
     """Refuse a kind of step other than ``"pa"`` (capped) and ``"ogd"`` (at a fixed rate)."""
-    expect(named(step, ("pa", "ogd")), "step", step, "'pa' or 'ogd'")
+    expect(is_one_of(step, ("pa", "ogd")), "step", step, "'pa' or 'ogd'")
 
 
 def not_started(what: str) -> NotStarted:
     """The error if ``what`` is asked of a learner that has not started."""
-    return NotStarted(f"{what}: this learner has not begun; call start(features) or learn_many, or give init as arrays")
+    advice = "call start(features) or learn_many, or give init as arrays"
+    return NotStarted(f"{what}: this learner has not started: {advice}")

@@ -10,14 +10,15 @@ import numpy as np
 from omdml.blas import one_blas_thread
 from omdml.initial import STARTS, start_matrices
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import expect, is_number, is_whole
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 from omdml.metrics.full import FullMetric
 
 if TYPE_CHECKING:
     from omdml.engines.full import FullEngine
 
-# The smallest eigenvalue of a start may lie below 0 by this share of the largest.
+# How far rounding may move a start from a symmetric positive semi-definite matrix, as a share of its largest entry: its
+# opposite entries, and its eigenvalues for each dimension.
 INDEFINITE = 1e-6
 
 
@@ -31,12 +32,14 @@ class FullMatrixLearner(QuadrupletLearner):
     rank: int | None
 
     def _check(self) -> None:
-        expect(number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
-        expect(whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
+        expect(is_number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
+        expect(is_whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
         expect(self.mu == 0 or self.k >= 1, "k", self.k, "at least 1 if mu is above 0")
-        expect(number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
-        expect(whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1")
-        expect(self.rank is None or (whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")
+        expect(is_number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
+        expect(
+            is_whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1"
+        )
+        expect(self.rank is None or (is_whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, f"one of {', '.join(STARTS)}, or arrays")
             return
@@ -85,9 +88,11 @@ def check_positive(name: str, matrix: Array, size: int) -> None:
     where = f"init[{name!r}]"
     square = matrix.shape == (size, size) and matrix.dtype.kind in "fiu" and bool(np.isfinite(matrix).all())
     expect(square, where, matrix.shape, f"finite numbers of shape ({size}, {size})")
-    most = float(np.abs(matrix).max())
-    uneven = float(np.abs(matrix - matrix.T).max())
-    expect(uneven <= INDEFINITE * most, where, f"entries that differ by {uneven:.3g}", "a symmetric matrix")
+    largest = float(np.abs(matrix).max())
+    asymmetry = float(np.abs(matrix - matrix.T).max())
+    got = f"opposite entries that differ by {asymmetry:.3g}"
+    expect(asymmetry <= INDEFINITE * largest, where, got, "a symmetric matrix")
     with one_blas_thread():
-        least = float(np.linalg.eigvalsh(matrix.astype(np.float64))[0])
-    expect(least >= -INDEFINITE * most * size, where, f"eigenvalue {least:.3g}", "a positive semi-definite matrix")
+        lowest = float(np.linalg.eigvalsh(matrix.astype(np.float64))[0])
+    got = f"an eigenvalue of {lowest:.3g}"
+    expect(lowest >= -INDEFINITE * largest * size, where, got, "a positive semi-definite matrix")

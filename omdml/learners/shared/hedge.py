@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from omdml.learners.shared.base import Learner
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import expect, is_number
 
 if TYPE_CHECKING:
     from omdml.engines.base import HedgeEngine
@@ -24,10 +24,10 @@ class HedgeLearner(Learner):
 
     def _check_hedge(self) -> None:
         """Raise ParameterError if ``beta``, ``memory`` or ``gamma`` is out of range."""
-        expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
-        fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
+        expect(is_number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
+        fades = is_number(self.memory) and (self.memory == 0 or self.memory >= 1)
         expect(fades, "memory", self.memory, "a number of comparisons of at least 1, or 0 to never forget")
-        expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
+        expect(is_number(self.gamma), "gamma", self.gamma, "a finite margin")
 
     @property
     def _keep(self) -> float:

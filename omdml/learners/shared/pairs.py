@@ -13,7 +13,7 @@ from omdml.errors import CorruptError, FeedbackError, quoted
 from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, whole
+from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, is_whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
@@ -80,7 +80,7 @@ class PairLearner(Learner):
         sound = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(t, str) and t for t in names)
         sound = names is None or (sound and len(set(names)) == len(names) and SHARED not in names)
         expect(sound, "tasks", names, f"a list of distinct names other than {SHARED!r}, or None for one task")
-        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(is_whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         check_rate("eta", self.eta)
         check_step(self.step)
         if isinstance(self.init, Mapping):
@@ -159,13 +159,13 @@ class PairLearner(Learner):
         ParameterError
             A keyword is unknown.
         """
-        expect(not kw, "learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
+        expect(not kw, "other arguments of learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
         pairs = check_rows(rows, self.width, check_features(features, self.dims))
         tasks = self._numbers(task_numbers(task, self._tasks, len(pairs)))
         return self._learn(pairs, features, signs(similar, len(pairs)), tasks)
 
     def _numbers(self, tasks: Array) -> Array:
-        """Numbers, among the learned stacks, of the tasks with these numbers."""
+        """For each of these numbers of tasks, the number of the stack that learns the task."""
         return tasks
 
     @property
@@ -190,14 +190,14 @@ class PairLearner(Learner):
 def check_array(name: str, array: Array, shape: tuple[int, int]) -> None:
     """Refuse an array of ``init`` that has another shape, or values that are not finite."""
     sound = array.shape == shape and bool(np.isfinite(array).all())
-    expect(sound, f"init[{name!r}]", array.shape, f"finite numbers {shape}")
+    expect(sound, f"init[{name!r}]", array.shape, f"finite numbers of shape {shape}")
 
 
 def rank_of(tensors: Mapping[str, Array]) -> int:
     """The rank r of a state; raises CorruptError if the state has none."""
     L = tensors.get("L", np.zeros(0))
     if L.ndim != 3 or L.shape[1] < 1:
-        raise CorruptError(f"state holds L of shape {L.shape}, expected (M, r, d)")
+        raise CorruptError(f"state has L of shape {L.shape}, expected (M, r, d), r at least 1")
     return L.shape[1]
 
 

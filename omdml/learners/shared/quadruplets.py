@@ -49,7 +49,7 @@ class QuadrupletLearner(Learner):
         ParameterError
             A keyword is unknown.
         """
-        expect(not kw, "learn_many", sorted(kw), "rows, features and margin, nothing else")
+        expect(not kw, "other arguments of learn_many", sorted(kw), "rows, features and margin, nothing else")
         count, *items = shape_of(rows)
         width = 3 if items == [3] and "triplet" in self.accepts else self.width
         return self._learn(rows, features, margins(margin, count), width=width)

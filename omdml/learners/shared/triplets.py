@@ -45,19 +45,20 @@ class TripletLearner(Learner):
         ParameterError
             A keyword is given.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
+        expect(not kw, "other arguments of learn_many", sorted(kw), "triplets and features, nothing else")
         return self._learn(rows, features)
 
 
 def weights(weight: ArrayLike, rows: ArrayLike) -> Array:
     """What each of the comparisons ``rows`` (T, w) counts for, (T,); raises FeedbackError for a weight out of range."""
     count = shape_of(rows)[0]
-    given = column_of("weight", weight, count, "a number", np.float64)
+    values = column_of("weight", weight, count, "a number", np.float64)
     # A new array, because numba would compile kernels again for a read-only one.
-    column = np.full(count, given)
-    # A single number is looked at by itself: numpy's functions take as long as a tenth of learning a triplet.
-    ends = (column[0], column[0]) if count and not given.ndim else (column.min(initial=1), column.max(initial=1))
-    if not LEAST_WEIGHT <= ends[0] <= ends[1] <= 1:
+    column = np.full(count, values)
+    # If all have one weight, only that is checked: min and max of numpy take as long as a tenth of learning a triplet.
+    one_for_all = count and not values.ndim
+    least, most = (column[0], column[0]) if one_for_all else (column.min(initial=1), column.max(initial=1))
+    if not LEAST_WEIGHT <= least <= most <= 1:
         bad = int(np.flatnonzero(~((column >= LEAST_WEIGHT) & (column <= 1)))[0])
         message = f"comparison {bad} has weight {column[bad]}, expected {LEAST_WEIGHT} to 1"
         raise FeedbackError(f"{message}; nothing was learned", row=bad)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_rate, check_shapes, check_step, expect, number
+from omdml.learners.shared.checks import check_rate, check_shapes, check_step, expect, is_number
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class VectorLearner(QuadrupletLearner):
 
     def _check(self) -> None:
         check_rate("eta", self.eta)
-        expect(number(self.lam) and self.lam >= 0, "lam", self.lam, "a weight of at least 0")
+        expect(is_number(self.lam) and self.lam >= 0, "lam", self.lam, "a weight of at least 0")
         check_step(self.step)
         if isinstance(self.init, str):
             expect(self.init in self.starts, "init", self.init, f"one of {', '.join(sorted(self.starts))}, or arrays")

@@ -112,7 +112,7 @@ def test_more_features_than_samples_only_make_the_warm_up_longer(name):
     for turn in range(80):
         model.learn_one({f"f{j}": draw.normal() for j in range(40)}, turn % 3)
     assert model._learner.version > 0
-    assert model._early == []
+    assert model._warm_up_samples == []
 
 
 def test_several_tasks_are_refused_at_construction():
@@ -140,9 +140,9 @@ def test_arrays_that_do_not_fit_are_refused_and_memory_stays_bounded():
     model = MetricTransformer("diagonal", {"groups": {"x": 2}}, warm_up=5)
     for x, y in samples(4):
         model.learn_one(x, y)
-    with pytest.raises(ParameterError, match="expected a number that divides 3"):
+    with pytest.raises(ParameterError, match="expected a number of groups that divides 3"):
         model.learn_one(x, y)
-    assert model._early == []
+    assert model._warm_up_samples == []
 
 
 def test_a_missing_feature_is_zero_and_an_unknown_one_is_ignored():

@@ -168,7 +168,7 @@ def test_other_units_of_the_features_scale_the_result(solver, unit):
 @pytest.mark.parametrize("solver", COMPARISON_SOLVERS)
 def test_bad_input_is_refused_with_what_to_do(solver):
     rows, x, _ = world(6)
-    with pytest.raises(StartError, match="no comparisons: a batch start needs at least 1"):
+    with pytest.raises(StartError, match="there are no comparisons: a batch start needs at least one"):
         solver(np.empty((0, 4), int), {"x": x})
     with pytest.raises(FeedbackError, match=r"shape \(40, 2\)"):
         solver(rows[:, :2], {"x": x})

@@ -233,7 +233,7 @@ def test_importing_the_client_brings_nothing_heavy():
 def test_what_is_no_id_no_vector_and_no_event_is_refused_before_it_is_sent(client):
     with pytest.raises(ParameterError, match="query is 17, expected the id of an item as text, or a list of ids"):
         client.search(17)
-    with pytest.raises(ParameterError, match=r"features\['price'\] is 3, expected a list of numbers"):
+    with pytest.raises(ParameterError, match=r"features\['price'\] is 3, expected the vector of a modality"):
         client.put_item("n1", {"price": 3})
     with pytest.raises(ParameterError, match=r"an event is a list: .*feedback\(\*events\)"):
         client.feedback([Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")])

@@ -290,7 +290,7 @@ def test_a_metric_whose_tensors_do_not_fit_is_refused():
             type(metric).from_tensors(damaged, description)
     with pytest.raises(KeyError):
         type(metric).from_tensors({}, description)
-    with pytest.raises(ValueError, match="stack"):
+    with pytest.raises(ValueError, match="the tasks name the matrices"):
         type(metric).from_tensors(tensors, {**description, "stacks": {"use": ["other"]}})
 
 

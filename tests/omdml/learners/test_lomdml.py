@@ -200,7 +200,7 @@ def test_before_the_first_call_only_a_start_given_as_arrays_can_be_asked():
     assert LOMDML.from_bytes(given_start.to_bytes()).version == 0
     sampled = learner(features, "pca")
     for ask in (lambda: sampled.metric, lambda: sampled.matrices, lambda: sampled.weights, sampled.to_bytes):
-        with pytest.raises(NotStarted, match="has not begun"):
+        with pytest.raises(NotStarted, match="has not started"):
             ask()
 
 
