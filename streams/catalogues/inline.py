@@ -95,16 +95,16 @@ def scaled_vectors(
         ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
         The message names owner and modality.
     """
-    brought = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
-    _check_modalities(owner, vectors, catalogue.raw_dims, brought)
-    for name, dim in brought.items():
+    needed = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
+    _check_modalities(owner, vectors, catalogue.raw_dims, needed)
+    for name, dim in needed.items():
         if (count := len(vectors[name])) != dim:
             raise FeedbackError(
                 f"{owner}: modality {name!r} has {count} number{'s' * (count != 1)}, the catalogue's have {dim}",
                 reason="dimension",
             )
     try:
-        table = {name: np.array([vectors[name]], np.float64) for name in brought}
+        table = {name: np.array([vectors[name]], np.float64) for name in needed}
         return catalogue.scale_some(table) if some else catalogue.scale(table)
     except CatalogueError as error:
         raise FeedbackError(f"{owner}: {error}", reason="not_finite") from error

@@ -84,7 +84,7 @@ class MappedItems:
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
-        """What was changed of attributes, by item."""
+        """The attributes of the items whose attributes were changed, by item."""
         return self._items.attributes
 
     def attributed_since(self, count: int) -> set[str] | None:
@@ -117,13 +117,13 @@ class MappedItems:
 
 def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     """Coordinates (n, d) of scaled vectors; CatalogueError if one is not finite."""
-    made = coordinate_map.apply(vectors)
-    if place := not_finite(made):
+    coordinates = coordinate_map.apply(vectors)
+    if place := not_finite(coordinates):
         raise CatalogueError(
-            f"{'it' if len(made) == 1 else f'row {place[0]}'} lies so far out that its coordinate {place[1]} is "
-            f"{made[place]}, which makes no finite float32"
+            f"{'it' if len(coordinates) == 1 else f'row {place[0]}'} lies so far out that its coordinate {place[1]} is "
+            f"{coordinates[place]}, which makes no finite float32"
         )
-    return made
+    return coordinates
 
 
 def no_map(where: str) -> CatalogueError:

@@ -72,10 +72,10 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
     describer = catalogue.describer
     if describer is None or not describer.serves(sources):
         texts = " ".join(f"--text {name}" for name in (describer.texts if describer else ()))
-        asked = f"{'--pictures ' if describer and describer.pictures else ''}{texts}".strip() or "neither"
+        built_with = f"{'--pictures ' if describer and describer.pictures else ''}{texts}".strip() or "neither"
         raise CatalogueError(
-            f"catalogue {catalogue.where} was built with {asked} of --pictures and --text: add items with the same, "
-            "and with the same --onnx model, or build it again"
+            f"catalogue {catalogue.where} was built with {built_with} of --pictures and --text: add items with the "
+            "same, and with the same --onnx model, or build it again"
         )
     return describer
 

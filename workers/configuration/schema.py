@@ -22,7 +22,7 @@ STRUCTS = {
     "node": "NodeConfig",
     "webhook": "WebhookConfig",
 }
-# The same for sections with names of the user's.
+# The same for sections whose tables are named by users.
 NAMED_STRUCTS = {"catalogues": "CatalogueConfig", "models": "ModelConfig"}
 
 

@@ -194,10 +194,10 @@ def without_gone_results(batch: Batch, rows: Array, width: int) -> tuple[Batch, 
             stay[these] = learned_of_page(event, batch.ids[these], rows[these], width)
         id_counts.append(int(stay[these].sum()))
         start += count
-    rest = Batch()
-    rest.records, rest.events, rest.times = batch.records, batch.events, batch.times
-    rest.ids, rest.id_counts = list(compress(batch.ids, stay)), id_counts
-    return rest, rows[stay]
+    shortened = Batch()
+    shortened.records, shortened.events, shortened.times = batch.records, batch.events, batch.times
+    shortened.ids, shortened.id_counts = list(compress(batch.ids, stay)), id_counts
+    return shortened, rows[stay]
 
 
 def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> Array:
@@ -206,8 +206,8 @@ def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> 
     If there is no such comparison, all are named.
     """
     brought = page.features or {}
-    there = (rows >= 0) | np.array([item in brought for item in ids], bool)
-    learned = there.reshape(-1, width).all(axis=1)
+    known = (rows >= 0) | np.array([item in brought for item in ids], bool)
+    learned = known.reshape(-1, width).all(axis=1)
     return np.repeat(learned, width) if learned.any() else np.ones(len(ids), bool)
 
 

@@ -129,8 +129,8 @@ class Merging:
         spec, store = services.specs.of(name), services.store
         begun = begin(name, spec, store, owned.partition, owned.placement, services.platform)
         self._written(begun or Written.STORED, name, owned)
-        known = store.peek(name)
-        if known is not None and (record := record_of(known)) is not None and record.pending:
+        stored = store.peek(name)
+        if stored is not None and (record := record_of(stored)) is not None and record.pending:
             # Its command must be able to finish, so nothing is claimed.
             why = f"{record.pending} changes its parts, or was interrupted: run it again"
             self._wait(name, whole, "pending", why, PENDING_S)
@@ -253,10 +253,10 @@ def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterato
 def fell_behind(numbers: Sequence[int], now: Vector, before: Vector) -> str:
     """A sentence about parts that are not as far as they were."""
     number = numbers[0]
-    here, there = now.positions.get(number), before.positions[number]
+    offset, merged_offset = now.positions.get(number), before.positions[number]
     return (
-        f"part {number} {'has learned nothing' if here is None else f'is at offset {here}'}, but had reached offset "
-        f"{there} when it was last merged. It learns again what it lacks"
+        f"part {number} {'has learned nothing' if offset is None else f'is at offset {offset}'}, but had reached "
+        f"offset {merged_offset} when it was last merged. It learns again what it lacks"
     )
 
 

@@ -18,7 +18,7 @@ from omdml.errors import ConfigurationError
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import PATH, SingleModels
 
-# Seconds that a client may send nothing, or read nothing of its answer. After as long, no more of a head is read.
+# Seconds that a client may send nothing, or read nothing of its answer; and seconds that a request's head may take.
 REQUEST_S = 10.0
 # The library takes a hundred fields of 64 KiB each.
 MAX_HEAD_BYTES = 64 << 10
@@ -133,8 +133,8 @@ def application(
                 message=f"there are /metrics, {PATH} (of a worker), /healthz and /readyz",
             )
         now = condition()
-        well = now.alive if path == "/healthz" else now.ready
-        if well:
+        is_well = now.alive if path == "/healthz" else now.ready
+        if is_well:
             return answer(start, "200 OK", status="ok" if path == "/healthz" else "ready", message=now.status)
         error = "stuck" if path == "/healthz" else "not_ready"
         return answer(start, "503 Service Unavailable", error=error, message=now.status)

@@ -42,7 +42,12 @@ class StoreTimes:
     def __init__(self, store: Store, registry: CollectorRegistry) -> None:
         new, operations = Families("omdml_store", registry), sorted({*OPERATIONS.values()})
         self._seconds = new.seconds("request", "Seconds of one request to the store", STORE, op=operations)
-        self._errors = new.counter("errors_total", "Requests to the store that failed", op=operations, error=ERRORS)
+        self._errors = new.counter(
+            "errors_total",
+            "Requests to the store that failed; not_kept: it does not keep the version that was asked for",
+            op=operations,
+            error=ERRORS,
+        )
         self._store = store
 
     def __getattr__(self, name: str) -> Any:

@@ -104,10 +104,10 @@ def read_letters(log: FileLog | KafkaLog) -> Book:
 
 def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     """The newest lines among the dead letters, in bounded time; raises SourceError."""
-    part = look_s / LOOK_S
+    share = look_s / LOOK_S
     if isinstance(log, FileLog):
-        return unless_thinned(lambda: newest_in_files(log.letters, int(part * LETTERS_BYTES)))
-    return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
+        return unless_thinned(lambda: newest_in_files(log.letters, int(share * LETTERS_BYTES)))
+    return newest_in_topic(connection(log), letters_topic(log), log.group, int(share * LETTERS), look_s)
 
 
 def unless_thinned(read: Callable[[], Read]) -> Read:

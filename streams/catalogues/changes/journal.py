@@ -1,8 +1,8 @@
 """The journal of a folder's changes: a line of text for all changes that were made together.
 
 A line is the CRC-32 of what follows in eight hexadecimal digits, a space, JSON, and a line feed. The vectors of what
-was put lie in the matrices. A last line that is not whole was never finished: readers wait, and the next writer goes
-over it.
+was put lie in the matrices. A last line that is not whole was never finished: readers wait, and the next writer
+overwrites it.
 """
 
 from __future__ import annotations

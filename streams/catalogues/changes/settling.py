@@ -1,4 +1,4 @@
-"""Which of the changes that several requests ask for can be made, as a catalogue is now."""
+"""Decides which of the changes that several requests ask for can be made to a catalogue as it is now."""
 
 from __future__ import annotations
 

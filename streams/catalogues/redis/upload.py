@@ -24,16 +24,16 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
     1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first.
-    2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the generation.
+    2. The items and ids that are not listed yet, a batch at a time, then such sets. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.
     """
     client, name, where = connect(url, name)
     keys = Keys(name, catalogue.generation)
-    known = catalogue.manifest
+    source = catalogue.manifest
     manifest = Manifest(
-        generation=catalogue.generation, modalities=known.modalities, map=known.map, describer=known.describer
+        generation=catalogue.generation, modalities=source.modalities, map=source.map, describer=source.describer
     )
     with reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
         # Step 1.

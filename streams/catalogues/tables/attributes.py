@@ -172,7 +172,7 @@ class CellKind:
 
     @property
     def doubt(self) -> str:
-        """Why a column that is mostly numbers is text, or nothing."""
+        """Why a column that is mostly numbers counts as text; empty if it does not."""
         if self._possible or self.first_text is None or 2 * self.numbers <= self.cells:
             return ""
         item, cell = self.first_text

@@ -46,8 +46,8 @@ def client() -> tuple[Any, Any]:
     return lancedb, pyarrow
 
 
-def noted(table: Any) -> Notes:
-    """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
+def read_notes(table: Any) -> Notes:
+    """The notes in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
     metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
     if NOTES.encode() not in metadata:
         raise IndexRefused(f"{table.name}: omdml did not make this table: name one that omdml sync made")

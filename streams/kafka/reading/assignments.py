@@ -45,10 +45,10 @@ class Assignments:
     def give_up(self, lost: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         """Give up partitions, and tell the listener which of them were being read."""
         self.given -= set(lost)
-        gone = [self.owned.pop(tp) for tp in sorted(lost) if tp in self.owned]
-        if gone:
+        given_up = [self.owned.pop(tp) for tp in sorted(lost) if tp in self.owned]
+        if given_up:
             try:
-                tell(gone)
+                tell(given_up)
             except Exception as error:
                 # Inside the client's loop the error would be lost, or would end the loop.
                 self._listener_error = error

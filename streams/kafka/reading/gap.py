@@ -100,12 +100,12 @@ def cut(
     """
     end = available[1]
     if cut_at is not None:
-        resume, known = cut_at, f"at offset {cut_at}"
+        resume, where = cut_at, f"at offset {cut_at}"
     else:
         resume = end if position is None else min(position, end)
-        known = f"somewhere below offset {resume}"
+        where = f"somewhere below offset {resume}"
     return GapError(
-        f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
+        f"topic {topic!r} partition {partition.number} was cut {where}: its new leader lacks the newest events, "
         f"and other events took offsets that were read already. `{command} --accept-gap` goes on at {resume}",
         partition=partition,
         position=position,

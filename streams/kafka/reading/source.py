@@ -165,9 +165,9 @@ class KafkaSource:
             return CommitResult.RECORDED
         if self._watch.away or self._commits.unanswered_at > self._watch.answered_at:
             return CommitResult.UNKNOWN
-        wanted = {tp: offsets[partition] for partition, tp in places.items()}
+        offset_of = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
-            return self._commits.commit(self._consumer, wanted, self._epochs)
+            return self._commits.commit(self._consumer, offset_of, self._epochs)
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
@@ -291,8 +291,8 @@ class KafkaSource:
         self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
         begins, ends = offset_ranges(self._consumer, given)
         committed, elsewhere = self._commits.read(self._consumer, given)
-        known = {partition: committed[tp].offset if tp in committed else None for tp, partition in given.items()}
-        starts = self._listener.assigned(known)
+        offsets = {partition: committed[tp].offset if tp in committed else None for tp, partition in given.items()}
+        starts = self._listener.assigned(offsets)
         self._assignments.given.clear()
         given = {tp: partition for tp, partition in given.items() if partition in starts}
         self._owned.update(given)
@@ -303,8 +303,8 @@ class KafkaSource:
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & given.keys():
-            again = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
-            self._gaps.add(tp, partial(again, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
+            explain = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
+            self._gaps.add(tp, partial(explain, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
     def _ask_cluster(self, late: bool = False) -> bool:
@@ -324,8 +324,8 @@ class KafkaSource:
 
         Raises GapError if the topic surely is another one. If the cluster cannot say now, the records are polled again.
         """
-        seen = internals.topic_id(self._consumer, self.topic)
-        if seen is None or str(seen) == self.topic_id or self._ask_cluster():
+        id_read = internals.topic_id(self._consumer, self.topic)
+        if id_read is None or str(id_read) == self.topic_id or self._ask_cluster():
             return True
         for tp, batch in batches.items():
             self._epochs.seek(self._consumer, tp, batch[0].offset)
@@ -337,7 +337,7 @@ class KafkaSource:
         progress, flowing = {} if unanswered else self.progress(), self._owned.keys() - self._gaps.stopped
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
         stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
-        if stuck or (self._flow.has_waited_long() and self._watch.is_reached_anew()):
+        if stuck or (self._flow.has_waited_long() and self._watch.replace_admin()):
             why = "events wait there, and the client brings none" if stuck else "only a new client gets answers"
             places = {"topic": self.topic, "partitions": sorted(tp.partition for tp in stuck)}
             log.error("kafka_fetching_stopped", **places, reason=why, action="making a new client")

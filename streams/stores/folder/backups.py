@@ -221,8 +221,8 @@ def unpack(file: Path, target: Path) -> None:
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
     """The bytes of a file in a backup, none of a folder; raises CorruptError for anything that is not ours."""
     parts = member.name.split("/")
-    known = member.name == SEAL or parts[0] in ENTRIES
-    if not known or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
+    is_ours = member.name == SEAL or parts[0] in ENTRIES
+    if not is_ours or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
         raise CorruptError(
             f"{file} is no backup of a store, because it holds {quoted(member.name)}: name a file that "
             "omdml backup wrote"

@@ -31,6 +31,7 @@ POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
 # Looks at many folders take about one part in this many of the time.
 SHARE = 20
+# The kernel's clock for files ticks at least once in this time.
 TICK_NS = 20_000_000
 
 # Turns what the operating system refuses into a StoreError.

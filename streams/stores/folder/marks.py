@@ -100,14 +100,14 @@ class DirectoryMarks(DirectoryLayout):
         only up to this offset.
         """
         with self._reaching():
-            now = self._replacements()
-            as_expected = self._offset(partition, now) in (before, offset) and replacements in (None, now.count)
+            current = self._replacements()
+            as_expected = self._offset(partition, current) in (before, offset) and replacements in (None, current.count)
             if as_expected:
                 self.make()
                 if replacements is None:
                     self.read_again(partition, offset)
-                    now = self._replacements()
-                put(self._mark(partition), b"%d %d\n" % (offset, now.count))
+                    current = self._replacements()
+                put(self._mark(partition), b"%d %d\n" % (offset, current.count))
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:

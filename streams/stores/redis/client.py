@@ -42,7 +42,7 @@ CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.p
 # What to do, by a part of the message, because the client has no class for these refusals. The first that fits counts.
 REFUSAL_ADVICE = {
     "ACL failure in script": RIGHTS,
-    # Redis 7.0 says it so.
+    # The words of Redis 7.0.
     "The user executing the script can't": RIGHTS,
     "Hostname mismatch": "name the server in store.url as its certificate does",
     "IP address mismatch": "name the server in store.url as its certificate does",

@@ -49,7 +49,7 @@ def test_what_becomes_too_large_is_found_out_in_little_memory(codec: int) -> Non
 
 @codecs
 def test_a_batch_of_as_many_bytes_as_may_be_is_read(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "HARMLESS", 1 << 40)
+    monkeypatch.setattr(expansion, "MOST_PER_BYTE", 1 << 40)
     data = memoryview(COMPRESS[codec](bytes(range(256)) * 20_000))
     assert not too_large(codec, data, limit=256 * 20_000)
     assert too_large(codec, data, limit=256 * 20_000 - 1)

@@ -1,4 +1,4 @@
-"""What options must be that need no learner: addresses, texts, shares, tokens."""
+"""Checks of the options that need no learner: addresses, texts, shares, tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 
 
 def check_all_but_models(configuration: Configuration, has_token: bool) -> None:
-    """What needs no learner. Importing these takes a tenth of a second; other mistakes should be told before that.
+    """Check everything that needs no learner.
+
+    Importing learners takes a tenth of a second: other mistakes should be told before that.
 
     ``has_token`` says that the table has tokens of the node. If the configuration has none, they were mistakes.
     """

@@ -1,4 +1,4 @@
-"""The numbers that options may be: what lies outside is a slip, or would be met much later as something else."""
+"""The numbers that options may be. One outside its range is a slip, or would show much later as another error."""
 
 from __future__ import annotations
 

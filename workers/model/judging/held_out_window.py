@@ -107,7 +107,7 @@ class Window:
             for event, margin in zip(judges, margins.tolist(), strict=True):
                 event.expected = margin
 
-    def asked(self, count: int) -> Array:
+    def query_numbers(self, count: int) -> Array:
         """A number (n,) for each event that judges, equal for equal queries; of pairs, which have none, all differ."""
         if in_pairs(judging(self.events)):
             return np.arange(count)
