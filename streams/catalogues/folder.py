@@ -127,8 +127,8 @@ class MappedCatalogue(Items):
         if seen and seen == self._stamp:
             return None
         manifest = read_manifest(self.path)
-        known = len(self._parts)
-        if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
+        part_count = len(self._parts)
+        if manifest.generation != self.generation or manifest.parts[:part_count] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds generation "
                 f"{manifest.generation}: restart the workers, then the nodes, to open the new one"

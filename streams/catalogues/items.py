@@ -272,10 +272,10 @@ class Items:
 
     def _know(self, ids: Iterable[str]) -> None:
         """Number these ids on from the last one; their vectors are in ``features``."""
-        first, known = len(self._ids), len(self._row_of)
+        first, id_count = len(self._ids), len(self._row_of)
         self._ids.extend(ids)
         self._row_of.update(zip(self._ids[first:], range(first, len(self._ids)), strict=True))
-        if len(self._row_of) - known != len(self._ids) - first:
+        if len(self._row_of) - id_count != len(self._ids) - first:
             raise CatalogueError(f"catalogue {self.where} names an id twice: build it again")
 
     def _apply(self, entries: Iterable[ChangeEntry]) -> None:

@@ -76,12 +76,12 @@ class Description(NamedTuple):
 
 def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> list[TextColumn]:
     """Find the table of each column of text; raises CatalogueError if it is in no table, or in two."""
-    taken = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
+    reserved = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
     for name in sources.texts:
-        if not re.match(MODALITY_NAME, name) or name in taken:
+        if not re.match(MODALITY_NAME, name) or name in reserved:
             raise CatalogueError(
                 f"--text {name}: the modality would be named like its column, but cannot have this name: rename the "
-                f"column to letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
+                f"column to letters, digits and _ . -, other than {', '.join(reserved) or 'any modality'}"
             )
     tables = {path: columns_of(path) for path in inputs if path.suffix.lower() in TABLES}
     present = []
@@ -144,8 +144,8 @@ def describe(
     if sources.pictures is not None and not paths:
         raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     if ids is not None:
-        known = set(ids)
-        unmatched = [path for item, path in paths.items() if item not in known]
+        item_ids = set(ids)
+        unmatched = [path for item, path in paths.items() if item not in item_ids]
         if paths and len(unmatched) == len(paths):
             raise CatalogueError(
                 f"--pictures {sources.pictures}: no picture is named by the id of an item: the first picture is "
@@ -155,19 +155,21 @@ def describe(
         reason = "no row of the tables has its name as an id"
         left_out += [LeftOutFile(str(path), reason) for path in unmatched]
     listed = list(paths) if ids is None else list(ids)
-    made = describer or new_describer(sources, columns, listed)
+    used_describer = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
     has: dict[str, Mask] = {}
-    if made.pictures:
-        rows = _Pictures(made.pictures, len(listed), scratch)
-        listed = rows.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
-        matrices, has = rows.finished(len(listed))
+    if used_describer.pictures:
+        collected = _Pictures(used_describer.pictures, len(listed), scratch)
+        listed = collected.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
+        matrices, has = collected.finished(len(listed))
     row_of = {item: row for row, item in enumerate(listed)}
     for column in columns:
-        matrices[column.name], has[column.name] = _describe_texts(made.texts[column.name], column, row_of, scratch)
+        matrices[column.name], has[column.name] = _describe_texts(
+            used_describer.texts[column.name], column, row_of, scratch
+        )
     _warn_of_lacking(listed, has)
     _fill(matrices, has)
-    return Description(DescribedItems(listed, matrices, has), made, left_out)
+    return Description(DescribedItems(listed, matrices, has), used_describer, left_out)
 
 
 class _Pictures:

@@ -111,10 +111,10 @@ def _ids_of(paths: Sequence[Path], tables: Sequence[Table], id_column: str) -> l
     else:
         return None
     listed = _checked_ids(first, None, "")
-    known, with_vectors = dict.fromkeys(listed), {table.name for table in tables}
+    first_ids, with_vectors = dict.fromkeys(listed), {table.name for table in tables}
     for path in paths:
         if _has_columns(path) and str(path) not in {first.name, *with_vectors}:
-            _checked_ids(IdColumn(path, id_column), known, first.name)
+            _checked_ids(IdColumn(path, id_column), first_ids, first.name)
     return listed
 
 

@@ -150,6 +150,6 @@ def _source_error(options: KafkaOptions, doing: str, error: BaseException, advic
     import kafka.errors
 
     # These errors say their own name.
-    named = isinstance(error, kafka.errors.KafkaError)
-    what = options.redact(str(error) if named else f"{type(error).__name__}: {error}")
+    says_its_name = isinstance(error, kafka.errors.KafkaError)
+    what = options.redact(str(error) if says_its_name else f"{type(error).__name__}: {error}")
     return SourceError(f"Kafka at {options.servers} failed while {doing}: {what}; {advice}")

@@ -120,12 +120,12 @@ class Spec(NamedTuple):
         return parameters
 
     def _misfit(self, checkpoint: Checkpoint, what: str) -> ConfigurationError:
-        again = learn_again(checkpoint.model)
+        advice = learn_again(checkpoint.model)
         if self.parts:
-            again = f"begin the model again: omdml models reset {whole_of(checkpoint.model)}"
+            advice = f"begin the model again: omdml models reset {whole_of(checkpoint.model)}"
         return ConfigurationError(
             f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
-            f"that back, or {again}"
+            f"that back, or {advice}"
         )
 
 

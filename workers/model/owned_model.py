@@ -65,14 +65,14 @@ class OwnedModel(StoredModel):
             Events of this model that came with these and are no part of the batch.
         """
         self.trails.take()
-        here = batch.records[0].partition
-        self.stretches.open(here, batch.records[0].offset)
-        self.stretches.refuse(here, offsets_of(already_refused))
+        partition = batch.records[0].partition
+        self.stretches.open(partition, batch.records[0].offset)
+        self.stretches.refuse(partition, offsets_of(already_refused))
         if batch.identified or batch.resent:
             not_learned = self._take_new(batch, timed)
         else:
             not_learned, self.repeated = self._take(batch, timed), frozenset()
-            self.stretches.refuse(here, offsets_of(not_learned))
+            self.stretches.refuse(partition, offsets_of(not_learned))
         self.next = batch.records[-1].offset + 1
         self.stretches.end(self.next)
         return not_learned

@@ -104,8 +104,8 @@ class Messenger:
 def pause_s() -> float:
     """Seconds between two messages: at most half of what the watchdog of this process allows."""
     microseconds = os.environ.get(WATCHDOG, "")
-    ours = os.environ.get(WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
-    return min(TICK_S, int(microseconds) / 2e6) if ours and microseconds.isdigit() and int(microseconds) else TICK_S
+    is_ours = os.environ.get(WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
+    return min(TICK_S, int(microseconds) / 2e6) if is_ours and microseconds.isdigit() and int(microseconds) else TICK_S
 
 
 def send(lines: list[str]) -> bool:

@@ -26,7 +26,7 @@ MAX_HEAD_BYTES = 64 << 10
 MAX_CONNECTIONS = 200
 
 
-class Head(io.RawIOBase):
+class RequestHead(io.RawIOBase):
     """What a client sends, which raises TimeoutError if it takes too long or is too long.
 
     A socket's own timeout begins again with every byte. It is not changed for each read: after every change this thread
@@ -49,7 +49,7 @@ class Head(io.RawIOBase):
         return count
 
 
-class Silent(WSGIRequestHandler):
+class SilentHandler(WSGIRequestHandler):
     """Logs no requests, and waits for none for ever."""
 
     timeout = REQUEST_S
@@ -57,7 +57,7 @@ class Silent(WSGIRequestHandler):
     def setup(self) -> None:
         """Bound what is read of this connection."""
         super().setup()
-        self.rfile = io.BufferedReader(Head(self.connection, self.timeout))
+        self.rfile = io.BufferedReader(RequestHead(self.connection, self.timeout))
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 # as the library has it
         """Do not log requests of probes: they come every few seconds."""
@@ -74,7 +74,9 @@ def serve_probes(
 
     Without a ``condition`` there are no probes, without ``models`` there is no /metrics/models.
     """
-    server = make_server(host, port, application(registry, condition, models), server_class(host), handler_class=Silent)
+    server = make_server(
+        host, port, application(registry, condition, models), server_class(host), handler_class=SilentHandler
+    )
     threading.Thread(target=server.serve_forever, name="omdml-probes", daemon=True).start()
     return server.server_port
 

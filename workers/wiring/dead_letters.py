@@ -31,7 +31,7 @@ LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8
 READ_AGAIN = 5
-Read = TypeVar("Read")
+Result = TypeVar("Result")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
@@ -110,7 +110,7 @@ def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     return newest_in_topic(connection(log), letters_topic(log), log.group, int(share * LETTERS), look_s)
 
 
-def unless_thinned(read: Callable[[], Read]) -> Read:
+def unless_thinned(read: Callable[[], Result]) -> Result:
     """What this reads; it is read again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
 
     Raises GapError if files are missing again and again: then somebody else removes them.

@@ -79,10 +79,10 @@ class Scan:
     def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
         """Read tables that must have a catalogue's modalities; raises CatalogueError also if they have others."""
         self.read(tables, advance)
-        brought = {name: modality.dim for name, modality in self.modalities.items()}
-        if brought != dims:
+        input_dims = {name: modality.dim for name, modality in self.modalities.items()}
+        if input_dims != dims:
             raise CatalogueError(
-                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring exactly these"
+                f"the inputs have modalities {input_dims}, the catalogue there has {dict(dims)}: bring exactly these"
             )
 
     def take(self, sets: list[ItemSet]) -> None:

@@ -144,11 +144,11 @@ def undecoded(
     """The error that says why what was ``given`` is no change of this kind; ``expected`` is an example."""
     example = f'; expected {expected}; {{"text": {{"title": "..."}}, "picture": "BASE64"}} may stand for features'
     reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-    known = kind.__struct_fields__
+    field_names = kind.__struct_fields__
     if isinstance(given, bytes):
-        problem = undecodable(error, given, where, known)
+        problem = undecodable(error, given, where, field_names)
     else:
-        problem = misfit(error, where, given, known)
+        problem = misfit(error, where, given, field_names)
     return ChangeError(f"{problem}{example}", reason)
 
 

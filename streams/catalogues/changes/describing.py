@@ -12,14 +12,14 @@ from omdml.streams.describers.describer import Describer, DescriberError
 from omdml.streams.describers.features import features_of
 
 
-class Ready(NamedTuple):
+class DescribedChanges(NamedTuple):
     """Changes without texts and pictures, and the thumbnails of the items that brought a picture."""
 
     changes: list[Change]
     thumbnails: Mapping[str, bytes]
 
 
-def described(describer: Describer | None, changes: Iterable[Change]) -> Ready:
+def described(describer: Describer | None, changes: Iterable[Change]) -> DescribedChanges:
     """Describe what these changes bring; raises ChangeError, which names the item."""
     ready: list[Change] = []
     thumbnails: dict[str, bytes] = {}
@@ -34,4 +34,4 @@ def described(describer: Describer | None, changes: Iterable[Change]) -> Ready:
         if thumbnail is not None:
             thumbnails[change.id] = thumbnail
         ready.append(msgspec.structs.replace(change, features=features, text=None, picture=None))
-    return Ready(ready, thumbnails)
+    return DescribedChanges(ready, thumbnails)

@@ -41,7 +41,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return sum(entry.put for entry in self.entries)
 
 
-class Read(NamedTuple):
+class NewLines(NamedTuple):
     """Lines of a journal, and the byte after each."""
 
     lines: Sequence[JournalLine]
@@ -69,7 +69,7 @@ def append(folder: Path, offset: int, line: JournalLine) -> None:
         sync(folder)
 
 
-def read(folder: Path, offset: int) -> Read:
+def read(folder: Path, offset: int) -> NewLines:
     """The whole lines behind the first ``offset`` bytes; raises CatalogueError for a damaged one before the last."""
     path = folder / CHANGES
     try:
@@ -87,13 +87,13 @@ def read(folder: Path, offset: int) -> Read:
             raise CatalogueError(
                 f"{path} is gone: restore it, or restart this process to open the catalogue as it is now"
             ) from None
-        return Read([], [])
+        return NewLines([], [])
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error
     return _parsed(path, data, offset)
 
 
-def _parsed(path: Path, data: bytes, offset: int) -> Read:
+def _parsed(path: Path, data: bytes, offset: int) -> NewLines:
     lines, ends, begin = [], [], 0
     while (end := data.find(b"\n", begin) + 1) > 0:
         line = data[begin : end - 1]
@@ -110,7 +110,7 @@ def _parsed(path: Path, data: bytes, offset: int) -> Read:
             ) from error
         ends.append(offset + end)
         begin = end
-    return Read(lines, ends)
+    return NewLines(lines, ends)
 
 
 @contextmanager

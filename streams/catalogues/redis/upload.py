@@ -44,9 +44,9 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
             for picture in catalogue.pictures.names():
                 client.hset(keys.thumbnails, picture, catalogue.pictures.read(picture) or b"")
         client.set(keys.manifest, encode_manifest(manifest))
-        listed = set(map(text, client.lrange(keys.ids, 0, -1)))
-        client.set(keys.first, len(listed) or catalogue.first, nx=True)
-        rows = [row for row, item in enumerate(catalogue.ids) if item not in listed]
+        listed_ids = set(map(text, client.lrange(keys.ids, 0, -1)))
+        client.set(keys.first, len(listed_ids) or catalogue.first, nx=True)
+        rows = [row for row, item in enumerate(catalogue.ids) if item not in listed_ids]
         advance(len(catalogue.ids) - len(rows))
         # Step 2.
         for start in range(0, len(rows), BATCH_ITEMS):
@@ -71,8 +71,8 @@ def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> N
 
 
 def _upload_sets(client: Any, keys: Keys, sets: Iterable[ItemSet]) -> None:
-    known = {item_set.set for item_set in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
-    new = [item_set for item_set in sets if item_set.set not in known]
+    listed_sets = {item_set.set for item_set in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
+    new = [item_set for item_set in sets if item_set.set not in listed_sets]
     for start in range(0, len(new), BATCH_ITEMS):
         client.rpush(keys.sets, *encode_sets(new[start : start + BATCH_ITEMS]).splitlines())
 

@@ -66,8 +66,8 @@ class ParquetTable:
             require_modality(self.name, self.columns, expected, schema.names, texts)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
-        taken = {id_column, *(name for names in self.columns.values() for name in names)}
-        self.others = [field.name for field in schema if field.name not in taken and _is_attribute(field.type)]
+        used = {id_column, *(name for names in self.columns.values() for name in names)}
+        self.others = [field.name for field in schema if field.name not in used and _is_attribute(field.type)]
         with opened(path) as data, parquet.ParquetFile(data) as file:
             self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
 

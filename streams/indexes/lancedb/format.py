@@ -16,7 +16,7 @@ LIVE, NOTES = "live", "omdml"
 SOURCES = re.compile(r",? /\S*/\.cargo/\S*|,? /rustc/\S*")
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastVersion(msgspec.Struct, frozen=True):
     """A version that was live: when it was made, and until when it was live, seconds since 1970."""
 
     made_at: float
@@ -33,7 +33,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     indexed: Indexed | None = None
     made_at: float = 0.0
     changed: int = 0
-    past: tuple[Past, ...] = ()
+    past: tuple[PastVersion, ...] = ()
 
 
 def client() -> tuple[Any, Any]:

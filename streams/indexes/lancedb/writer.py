@@ -36,7 +36,7 @@ import structlog
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, Past, client, one_line, quoted, read_notes
+from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, PastVersion, client, one_line, quoted, read_notes
 from omdml.streams.indexes.lancedb.reader import LanceReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -259,12 +259,15 @@ class LanceIndex(VectorIndex):
     def _make_live(self, table: Any, indexed: Indexed, changed: int) -> None:
         """Steps 2 to 4 of the switch, with the search structure as it should be."""
         now, version = time.time(), self._live_version(table)
-        past: tuple[Past, ...] = ()
+        past: tuple[PastVersion, ...] = ()
         if version is not None:
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
             before = read_notes(live)
-            past = *(earlier for earlier in before.past if earlier.until > now - KEPT_S), Past(before.made_at, now)
+            past = (
+                *(earlier for earlier in before.past if earlier.until > now - KEPT_S),
+                PastVersion(before.made_at, now),
+            )
         notes = Notes(indexed=indexed, made_at=now, changed=changed, past=past)
         table.update_field_metadata({"path": "id", "metadata": {NOTES: msgspec.json.encode(notes).decode()}})
         self._to_disk()

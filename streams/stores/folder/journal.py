@@ -110,9 +110,9 @@ class DirectoryJournal:
         """Drop the bytes of these snapshots, and files that a crash left without an entry or half written."""
         for key in keys:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
-        named = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
+        named_files = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
         for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
-            if path.name not in named and time.time() - path.stat().st_mtime > NAMELESS_S:
+            if path.name not in named_files and time.time() - path.stat().st_mtime > NAMELESS_S:
                 path.unlink(missing_ok=True)
 
     def keep_only(self, key: SnapshotKey) -> None:

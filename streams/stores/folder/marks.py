@@ -49,8 +49,8 @@ class DirectoryMarks(DirectoryLayout):
             replacements = self._replacements()
             run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}"
             offsets = {place: self._offset(place, replacements) for place in partitions}
-            known = {place: offset for place, offset in offsets.items() if offset is not None}
-            return Marks(known, run, replacements.count)
+            set_offsets = {place: offset for place, offset in offsets.items() if offset is not None}
+            return Marks(set_offsets, run, replacements.count)
 
     def _replacements(self) -> Replacements:
         path = self.path / REPLACEMENTS
@@ -68,9 +68,9 @@ class DirectoryMarks(DirectoryLayout):
         path = self._mark(partition)
         if not path.exists():
             return None
-        offset, known = read_mark(path)
-        again, number = replacements.again.get(path.name, (offset, 0))
-        return offset if known >= number else min(offset, again)
+        offset, known_replacements = read_mark(path)
+        reread_from, number = replacements.again.get(path.name, (offset, 0))
+        return offset if known_replacements >= number else min(offset, reread_from)
 
     def read_again(self, partition: Partition, offset: int) -> None:
         """Have the owner of a partition begin again, at this offset or below.
@@ -85,8 +85,8 @@ class DirectoryMarks(DirectoryLayout):
                     before, path = self._replacements(), self._mark(partition)
                     marked = self._offset(partition, before)
                     # The mark may be of a backup, and know of more replacements than this folder has seen.
-                    known = read_mark(path)[1] if path.exists() else 0
-                    count = max(before.count, known) + 1
+                    counted_by_mark = read_mark(path)[1] if path.exists() else 0
+                    count = max(before.count, counted_by_mark) + 1
                     again = {**before.again, path.name: (offset if marked is None else min(offset, marked), count)}
                     put(self.path / REPLACEMENTS, msgspec.json.encode(Replacements(count, again)))
             finally:

@@ -38,9 +38,9 @@ class RedisMarks(RedisDatabase):
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected."""
         keys, values = [self._keys.mark(partition), self._keys.replacements], ["" if before is None else before, offset]
-        known = [] if replacements is None else [replacements]
+        known_count = [] if replacements is None else [replacements]
         with reaching(self._where):
-            return bool(self._compare_and_set(keys, [*values, *known]))
+            return bool(self._compare_and_set(keys, [*values, *known_count]))
 
     def placement(self, topic_id: str) -> Placement | None:
         """The placement of a log's models; None before the first worker recorded it."""

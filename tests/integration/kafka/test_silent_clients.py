@@ -54,7 +54,7 @@ def test_a_group_does_not_wait_for_a_member_that_cannot_begin(
     topic = new_topic(partitions=2)
     reader = open_reader(topic)
     monkeypatch.setattr(reader.source._consumer, "beginning_offsets", unanswered)
-    reader.read_until(lambda: len(reader.source._assignments.given) == 2)
+    reader.read_until(lambda: len(reader.source._assignments.pending) == 2)
     # When another one joins
     other = open_reader(topic)
     # Then that one has a partition soon.

@@ -60,12 +60,12 @@ def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False
     in_experiments = {
         model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)
     }
-    named = {
+    configured = {
         model
         for model in in_experiments
         if configuration.match(model) or any(fnmatch.fnmatchcase(model, name) for name in wrong)
     }
-    check_experiments(configuration.experiments, named, mistakes)
+    check_experiments(configuration.experiments, configured, mistakes)
     mistakes.report()
     return configuration
 
