@@ -2,8 +2,8 @@
 
 A file is whole or not there, whenever the machine stops: it is written aside, synced, and then given its name.
 
-A process that is killed meanwhile leaves what it wrote aside. The next one that writes into the folder deletes it. It
-knows by the lock that files of living processes hold. Temporary folders are treated in the same way.
+A process that is killed meanwhile leaves its unfinished file. The next process that writes into the folder deletes it:
+only unfinished files of living processes are locked. Temporary folders are treated in the same way.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         except OSError as error:
-            # The folder instead of the file, whose name is always another: so the same refusal has the same words each
-            # time, and is logged only once.
+            # Name the folder, because the file has another name each time: so the same refusal has the same words, and
+            # is logged only once.
             raise OSError(error.errno, error.strerror, str(folder)) from error
         # If not, another process came in between, took the file for one that a killed process left, and deleted it.
         if take_lock(descriptor) and os.fstat(descriptor).st_nlink:

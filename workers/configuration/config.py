@@ -98,7 +98,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     If ``candidates`` is the address of an index that ``omdml sync`` keeps, they hold no embedded items: the index
     proposes candidates, and the live metric ranks these.
     A pattern covers ``max_models`` at most: otherwise a sender could fill the store by naming ever new models.
-    A new model begins with what the ``parent``, another model, serves then.
+    A new model begins with what its ``parent``, another model, serves at that time.
     Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
     1 is no limit.
     A model in ``parts`` is learned on every partition, and what the partitions make of it is added up.
@@ -149,8 +149,8 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What must hold before a snapshot goes live.
 
     About one event of ``hold_out`` is never learned: on 256 of these a candidate's margins may be lower than those of
-    an earlier version by ``tolerance`` at most, at this ``confidence``. If they say nothing good of it, its norms and
-    its spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
+    an earlier version by ``tolerance`` at most, at this ``confidence``. Unless they show a gain, its norms and its
+    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
     between modalities.
     """
 
@@ -170,7 +170,7 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The retrieval node. Whoever posts feedback or moves versions must send ``token`` or one of ``tokens``.
 
-    A node that has none of either takes both from this machine alone, and moves no versions. Whoever reads needs one
+    A node without any token takes feedback from this machine alone, and moves no versions. Whoever reads needs a token
     only if the node is ``private``. Pages of ``origins`` may ask it from a browser.
 
     ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback

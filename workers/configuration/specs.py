@@ -36,7 +36,7 @@ class Start(NamedTuple):
 
 
 def _start_of(learner: Learner, parent: int | None) -> Start:
-    # This goes by way of bytes, as for a model that was saved at its start and goes on.
+    # By way of bytes, so that it is the same learner as that of a model that was saved at its start and resumed.
     learner = Learner.from_bytes(learner.to_bytes())
     return Start(learner, learner.metric, parent)
 

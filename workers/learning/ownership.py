@@ -155,7 +155,7 @@ class Ownership:
             renewed = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
             start = renewed.start(earlier.mark.verified)
             if start is not None and earlier.mark.verified is None and earlier.first is not None:
-                # There was no mark when this owner began, and no other place says where.
+                # There was no mark when this owner began, and nothing else says where it began.
                 start = renewed.mark.verified = min(start, earlier.first)
             if start is not None and not self._is_member(partition, start, poll):
                 log.warning("expelled", reason=str(self.doubt), action="gives up all partitions and joins again")
@@ -182,7 +182,7 @@ class Ownership:
     def _is_member(self, partition: Partition, start: int, poll: Callable[[], list[Record]]) -> bool:
         result = self.services.source.commit({partition: start})
         if result is CommitResult.UNKNOWN:
-            # Rebalances go on inside a poll.
+            # A rebalance makes progress only inside a poll.
             self._pass_over(by_partition(poll()))
             raise SourceError(f"{self.doubt}; it is unknown for now whether this worker is still a member of its group")
         return result is CommitResult.RECORDED

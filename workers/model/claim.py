@@ -168,7 +168,7 @@ def adopt_hold_out(model: OwnedModel, spec: Spec) -> list[ChangedSetting]:
         hold_out.every = spec.guard.every
         changes.append(ChangedSetting("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
         if not before:
-            # Nothing was compared while the guard was off: it begins with what is there.
+            # Nothing was compared while the guard was off: the present metric becomes its first reference.
             model.judge.compare_by(Guard(spec.guard, model.learner.metric))
     if (secret_before := hold_out.secret) != model.judge.draw.fingerprint:
         hold_out.secret = model.judge.draw.fingerprint

@@ -34,7 +34,7 @@ class Trails:
         self.new: Trail | None = None
         self.traced = ""
         self._model = model
-        # Those of the last publications.
+        # The trails of the last publications.
         self._earlier: tuple[Trail, ...] = ()
         self._taken_at = 0.0
 

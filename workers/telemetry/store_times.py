@@ -12,7 +12,7 @@ from omdml.errors import OmdmlError
 from omdml.streams.protocols.store import Store
 from omdml.workers.telemetry.registry import STORE, Families
 
-# What a method of a store is counted as; others are asked by commands only.
+# What a method of a store is counted as. The others are asked seldom, or by commands only.
 OPERATIONS = {
     "claim": "claim",
     "claim_all": "claim",

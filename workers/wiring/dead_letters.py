@@ -22,7 +22,7 @@ from omdml.streams.letters import Book, DeadLetters, Sender, read_book
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Source
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_bystander, open_sink
+from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_sink, open_ungrouped
 from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 MEGABYTE = 1_000_000
@@ -87,8 +87,8 @@ def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
     if not has_letters(log):
         return None
     if isinstance(log, KafkaLog):
-        return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
-    return open_bystander(msgspec.structs.replace(log, path=log.letters))
+        return open_ungrouped(msgspec.structs.replace(log, topic=letters_topic(log)))
+    return open_ungrouped(msgspec.structs.replace(log, path=log.letters))
 
 
 def read_letters(log: FileLog | KafkaLog) -> Book:
@@ -129,4 +129,4 @@ def open_sender(log: FileLog | KafkaLog, in_parts: Collection[str] = ()) -> Send
         return KafkaSender(transactions, log.topic, letters, in_parts)
     from omdml.workers.operate.replay import read_whole
 
-    return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
+    return FileSender(open_sink(log), letters_folder(log), read_whole(open_ungrouped(log)))

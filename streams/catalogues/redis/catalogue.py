@@ -88,8 +88,8 @@ class RedisCatalogue(Items):
         more = True
         while more:
             with reaching(self.where):
-                # In this order: a set's items are listed now, and a change that is not read lies behind all ids that
-                # are counted here.
+                # The order matters: the items of these sets are listed before the ids are counted, and a change that is
+                # not read came after all ids that are counted.
                 pipeline = self._client.pipeline(transaction=False)
                 pipeline.lrange(self._keys.sets, self._listed_sets, -1)
                 pipeline.llen(self._keys.ids)

@@ -175,7 +175,7 @@ class LanceIndex(VectorIndex):
             os.close(self._lock)
             self._lock = None
 
-    # How it does it
+    # What the methods above are made of
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:

@@ -59,7 +59,7 @@ LOCK_WAIT_MS = 250
 OWNED_WAIT_MS = 2000
 SWITCH_TRIES, SWITCH_PAUSE_S = 60, 0.5
 REFUSAL = "omdml switched this index to another version after this transaction had begun: begin it again"
-# What a server answers at the door if waiting does not help. Connections that fail carry no code.
+# What a server answers to a connection that it would refuse again. The errors of failed connections carry no code.
 CLOSED_DOOR = ("authentication failed", "does not exist", "pg_hba.conf", "is not permitted to log in")
 
 
@@ -181,7 +181,7 @@ class PostgresIndex(VectorIndex):
                 self._connection.close()
             self._connection = None
 
-    # How it does it
+    # What the methods above are made of
 
     @contextmanager
     def _database(self) -> Iterator[Any]:

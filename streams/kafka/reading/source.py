@@ -274,7 +274,7 @@ class KafkaSource:
     def _stop_at_cuts(self, divergent: Mapping[TopicPartition, Any]) -> None:
         for tp, agreed in divergent.items():
             position, cut = self._position(tp), agreed and agreed.offset
-            # Otherwise this is a late answer: the caller has already gone back to that position.
+            # If not, this is a late answer: the caller has already gone back to that position.
             if cut is None or position is None or cut < position:
                 self._stop({tp: position}, partial(gap.cut, cut_at=cut))
 

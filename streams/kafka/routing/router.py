@@ -324,7 +324,7 @@ class Router:
             if self._transactions is not None:
                 self._transactions.drop()
 
-    # What the source tells
+    # Called by the source
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Begin where the group's offsets are, and at the beginning of a partition that was added to the topic."""

@@ -100,11 +100,12 @@ class CheckpointFolder:
     ) -> Written:
         """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
-        1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Note that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
+        1. Write it, under a name of its own. A crash within leaves a temporary file, which is deleted with its epoch.
+        2. Note that one was saved. After a crash before this, nobody would notice if the only checkpoint were removed.
         3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
-        4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
-        5. Drop all but the two newest. A crash within leaves a file more than need be.
+        4. Note its number, without waiting for the disk. After a crash before this, an older number stays: a removed or
+           replaced checkpoint may go unnoticed.
+        5. Drop all but the two newest. A crash within leaves one file too many.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)

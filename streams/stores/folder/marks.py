@@ -24,8 +24,8 @@ REPLACEMENTS = "replacements"
 class Replacements(msgspec.Struct, frozen=True):
     """How often a checkpoint was replaced, or a mark moved from outside, and where partitions are read again for that.
 
-    A mark says which replacement its owner knew of. One whose owner did not know of its partition's last one may have
-    been written over a mark that had gone back: it counts only up to the offset that the replacement asks for.
+    A mark says which replacement its owner knew of. If that is not the last one of its partition, the owner may have
+    overwritten a mark that had been moved back. Such a mark counts only up to the offset that the replacement asks for.
 
     Parameters
     ----------

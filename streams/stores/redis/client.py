@@ -19,7 +19,7 @@ from omdml.streams.addresses import SCHEMES, masked, without_prefix
 
 # Seconds to connect, and seconds until each answer.
 TIMEOUT_S = 2.0
-# All that is sent twice is a compare-and-set, or means the same twice.
+# Whatever may be sent twice is a compare-and-set, or has the same effect twice.
 RETRIES = 1
 # A connection that was idle for so many seconds is asked for a sign of life before it is used.
 HEALTH_CHECK_S = 5

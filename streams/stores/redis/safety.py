@@ -25,7 +25,7 @@ class ServerSafety(NamedTuple):
     is_replica: bool
     replicas: int
     min_replicas: int | None
-    # What it is called, with its version; bytes that it uses, and may use (0: as many as there are).
+    # The server's name and version; bytes that it uses, and that it may use (0: as many as there are).
     name: str = ""
     used_bytes: int = 0
     max_bytes: int = 0

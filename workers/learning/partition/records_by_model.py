@@ -88,7 +88,7 @@ def _by_model(
     """Decoded records and refused ones of each model, events of a model in parts under the name of their part."""
     batches, refused = sort_out(records, partial(kinds_learned_here, partition, placement, services.specs))
     for name in [name for name in refused if name and part_of(name)]:
-        # What names a part itself was sent by somebody else, and must not reach the part.
+        # Senders may not name a part: their events must not reach it.
         refused.setdefault(None, []).extend(refused.pop(name))
     for name in services.specs.in_parts:
         move_to_part(name, partition, batches, refused, services)

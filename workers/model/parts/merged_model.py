@@ -65,7 +65,7 @@ class MergedModel(StoredModel):
                 offset = offset_in(topic_id, Partition(*checkpoint.home), checkpoint.next)
                 components.append(Component(checkpoint.home[1], offset, checkpoint.version))
                 if checkpoint.generation != self.catalogue.generation:
-                    # These rows are of another table.
+                    # The row numbers of these events belong to another generation of the catalogue.
                     progress.hold_out.kept = []
                 held.append((checkpoint.home[1], progress.hold_out))
                 mistakes.append(progress.mistakes)
