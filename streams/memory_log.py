@@ -57,7 +57,7 @@ class MemoryLog:
             return record
 
     def read(self, partition: Partition, offset: int, most: int) -> list[Record]:
-        """At most this many records from ``offset`` on; raises GapError if the log does not reach."""
+        """At most this many records from ``offset`` on; raises GapError if the log does not hold that offset."""
         with self.changed:
             start, end = self.start(partition), self.end(partition)
             if not start <= offset <= end:

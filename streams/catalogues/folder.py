@@ -248,7 +248,7 @@ class Digests(NamedTuple):
 
 
 def read_manifest(folder: Path) -> FolderManifest:
-    """What the catalogue in this folder says of itself; CatalogueError if there is none."""
+    """The manifest of the catalogue in this folder; raises CatalogueError if there is none."""
     path = folder / MANIFEST
     try:
         data = read_regular(path, DOCUMENT_BYTES)

@@ -74,7 +74,7 @@ class MappedItems:
 
     @property
     def shown(self) -> ShownRows:
-        """Which rows are items now; the others were deleted, or are not shown yet."""
+        """Which rows are items now; the others were replaced or deleted."""
         return self._items.shown
 
     @property
@@ -88,7 +88,7 @@ class MappedItems:
         return self._items.attributes
 
     def attributed_since(self, count: int) -> set[str] | None:
-        """Items whose attributes may have changed since then."""
+        """Items whose attributes may have changed since ``shown.attributed`` was ``count``."""
         return self._items.attributed_since(count)
 
     def refresh(self) -> int:
@@ -108,7 +108,7 @@ class MappedItems:
         return self._mapped(self._items.scale(vectors))
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """The same for vectors of some modalities; raises CatalogueError as the catalogue does."""
+        """Coordinates of raw vectors of some modalities, the others filled in; raises CatalogueError likewise."""
         return self._mapped(self._items.scale_some(vectors))
 
     def _mapped(self, features: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:

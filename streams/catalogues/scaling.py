@@ -39,7 +39,7 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
     """Scales each vector to an L2 norm of 1; a vector of zeros stays as it is."""
 
     def fitted(self, vectors: Floats) -> UnitNorm:
-        """Itself: there is nothing to fit."""
+        """Return itself: there is nothing to fit."""
         return self
 
     def apply(self, vectors: Floats) -> Floats:
@@ -55,7 +55,7 @@ class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="non
     """Leaves vectors as they are: a scaling for those that are scaled already."""
 
     def fitted(self, vectors: Floats) -> Unscaled:
-        """Itself: there is nothing to fit."""
+        """Return itself: there is nothing to fit."""
         return self
 
     def apply(self, vectors: Floats) -> Floats:

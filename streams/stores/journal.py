@@ -82,7 +82,7 @@ class Journal(Protocol):
         """The last entry that added a snapshot."""
 
     def entries(self) -> list[tuple[int, JournalEntry]]:
-        """All that were not dropped, oldest first."""
+        """All entries that were not dropped, with their numbers, oldest first."""
 
     def append(self, number: int, entry: JournalEntry, epoch: str | None = None) -> bool:
         """Add an entry; False, and nothing is done, if ``number`` was taken, or ``epoch`` is gone, meanwhile."""

@@ -33,8 +33,10 @@ MAX_PER_S = 1_000_000
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several tokens. ``read`` may only read, ``feedback`` send events, ``items`` change items too, ``operator``
-    all. It may make ``max_per_s`` requests a second, and as many at once; 0: any number.
+    """One of several tokens, with a role.
+
+    ``read`` may only read, ``feedback`` also sends events, ``items`` also changes items, ``operator`` may do all. The
+    token may make ``max_per_s`` requests a second, and as many at once; 0 is any number.
     """
 
     token: str

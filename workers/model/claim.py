@@ -190,7 +190,10 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[ChangedSe
 
 
 def served_snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
-    """What nodes answer with, or that of a version; None if there is none, or it is damaged, which is logged."""
+    """The snapshot that nodes answer with, or the one of ``version``; None if there is none.
+
+    A damaged one is logged, and counts as none.
+    """
     try:
         loaded = store.load(name, version)
     except CorruptError as error:

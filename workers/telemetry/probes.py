@@ -27,7 +27,7 @@ MAX_CONNECTIONS = 200
 
 
 class RequestHead(io.RawIOBase):
-    """What a client sends, which raises TimeoutError if it takes too long or is too long.
+    """The head of a request. Reading it raises TimeoutError if that takes too long, or if it is too long.
 
     A socket's own timeout begins again with every byte. It is not changed for each read: after every change this thread
     waits until the one that learns gives the interpreter back. A worker with little processor answered too late then.

@@ -94,7 +94,7 @@ def at_zero(family: Family, *values: Iterable[str]) -> Family:
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that tells of the process, its Python, its software, and how often the log said what."""
+    """A registry with metrics of the process, its Python, its software, and the lines of its log."""
     # Each metric of the process would have one more sample, the time when it was made, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call] # as the library has it
     registry = CollectorRegistry()

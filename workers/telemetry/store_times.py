@@ -37,7 +37,7 @@ ERRORS = ("store", "store_lost", "not_kept", "corrupt", "format", "fenced", "oth
 
 
 class StoreTimes:
-    """A store whose requests are timed. Otherwise it is the store that it is made of."""
+    """A store whose requests are timed. Otherwise it does what the store inside does."""
 
     def __init__(self, store: Store, registry: CollectorRegistry) -> None:
         new, operations = Families("omdml_store", registry), sorted({*OPERATIONS.values()})

@@ -111,7 +111,7 @@ def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
 
 
 def unless_thinned(read: Callable[[], Result]) -> Result:
-    """What this reads; it is read again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
+    """What ``read`` returns; called again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
 
     Raises GapError if files are missing again and again: then somebody else removes them.
     """

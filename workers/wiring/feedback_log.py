@@ -136,7 +136,7 @@ def require_stopped(log: FileLog | KafkaLog, store: Store) -> None:
 
 
 def _identity(log: FileLog | KafkaLog) -> str:
-    """What marks and placements of this log go by; empty if its topic does not exist."""
+    """The id under which the store keeps marks and placements of this log; empty if its topic does not exist."""
     if isinstance(log, FileLog):
         return open_log(log.path).topic_id
     topic = look_up(connection(log), log.topic)

@@ -265,7 +265,7 @@ def _catalogue_of_additions(
 
 
 def _map_for(target: str, replace: bool) -> bool | KeptMap:
-    """What ``mapped`` should be: True for a new map, the map of the catalogue that is there, or False for none.
+    """The default of ``mapped``: True for a new map, the map of the catalogue that is there, or False for none.
 
     A map is kept, so that building a catalogue again changes nothing, and models on mapped coordinates go on if it is
     replaced. If the kept map does not fit the items (:meth:`KeptMap.fits`), the build makes a new one. If the catalogue

@@ -37,7 +37,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def rows(self) -> int:
-        """How many rows the changes of this part add."""
+        """How many rows the changes of this line add."""
         return sum(entry.put for entry in self.entries)
 
 

@@ -54,7 +54,7 @@ class TableWithAttributes(Table, Protocol):
 
 
 class InputAttributes(NamedTuple):
-    """The attributes that some tables bring: columns of each."""
+    """The attributes that some tables bring: for each table, some of its columns."""
 
     columns: Sequence[tuple[TableWithAttributes, Sequence[str]]]
 

@@ -61,7 +61,7 @@ class LanceReader(IndexReader):
     def nearest_among(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The same with a ``WHERE``, which LanceDB applies before the search.
+        """The nearest by the same search with a ``WHERE``, which LanceDB applies first.
 
         None if LanceDB cannot express the condition, or if the condition compares an attribute that holds lists.
         """

@@ -299,7 +299,7 @@ class KafkaSource:
         self._watch.ends |= ends
         for tp, partition in assigned.items():
             start = starts[partition]
-            self._epochs.know(tp, committed.get(tp))
+            self._epochs.begin_with(tp, committed.get(tp))
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(assigned.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & assigned.keys():

@@ -118,7 +118,7 @@ def _letter(record: Record, key: bytes | None, error: FeedbackError, targets: Ta
 
 
 class Router:
-    """One of any number that share the partitions of a topic.
+    """A router. Any number of them share the partitions of a topic.
 
     Parameters
     ----------

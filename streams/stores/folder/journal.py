@@ -72,7 +72,7 @@ class DirectoryJournal:
         return None
 
     def entries(self) -> list[tuple[int, JournalEntry]]:
-        """All that were not dropped, oldest first."""
+        """All entries that were not dropped, with their numbers, oldest first."""
         read = ((number, self._read(number)) for number in sorted(self._numbers()))
         return [(number, entry) for number, entry in read if entry]
 

@@ -101,7 +101,7 @@ def test_a_batch_that_is_too_large_and_has_holes_is_unreadable(bomb: bytes) -> N
     header[RECORDS - 4 :] = (3).to_bytes(4, "big")
     with pytest.raises(Unreadable, match="become more than") as refused:
         next(iter(opened(sealed_batch(bytes(header), bomb[RECORDS:]))))
-    assert refused.value.then == FIRST + 1
+    assert refused.value.next_offset == FIRST + 1
 
 
 def sealed_batch(header: bytes, records: bytes) -> bytes:

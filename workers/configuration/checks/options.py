@@ -55,7 +55,7 @@ def _check_hosts(hosts: Iterable[str]) -> None:
 
 
 def _check_links(links: LinksConfig) -> None:
-    """A browser that follows a link must not run a script."""
+    """Refuse links that are not addresses: a browser that follows one must not run a script."""
     wrong = [name for name in ("runbook", "grafana") if (link := getattr(links, name)) and not ADDRESS.fullmatch(link)]
     if wrong:
         expected = "expected http://HOST/PATH or https://HOST/PATH"

@@ -44,7 +44,7 @@ RANGES = {
 
 
 def check_ranges(configuration: Configuration) -> None:
-    """Raise ConfigurationError for numbers that are out of their range, or none."""
+    """Raise ConfigurationError for options that are out of their range, or not a number."""
     mistakes = Mistakes()
     for name, (least, most, why) in RANGES.items():
         section, option = name.split(".")

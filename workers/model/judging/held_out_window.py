@@ -192,7 +192,7 @@ def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: M
 
 
 def judgement(event: JudgingEvent) -> Judgement:
-    """What an event says of sets."""
+    """The judgement of sets that an event holds."""
     query, *sets = (np.array(members) for members in event.rows)
     return Judgement(query, tuple(sets[: event.relevant]), tuple(sets[event.relevant :]))
 
