@@ -2,8 +2,8 @@
 
 A file is whole or not there, whenever the machine stops: it is written aside, synced, and then given its name.
 
-A process that is killed meanwhile leaves what it wrote aside. The next one that writes into the folder deletes it. It
-knows by the lock that files of living processes hold. Temporary folders are treated in the same way.
+A process that is killed meanwhile leaves its unfinished file. The next process that writes into the folder deletes it:
+only unfinished files of living processes are locked. Temporary folders are treated in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ASIDE = "."
 # The whole name of such a file, which is locked as long as its process lives. Earlier releases locked none, and their
 # names lacked the ending.
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
-# The same of a temporary folder.
+# The same for a temporary folder.
 SCRATCH = re.compile(r"omdml-[0-9a-f]{16}\.unfinished")
 # How many folders a process remembers to have cleaned.
 CLEANED = 4096
@@ -47,7 +47,7 @@ def put(path: Path, data: bytes, mode: int = 0o666, ready: Callable[[], None] | 
 
 
 def put_if_absent(path: Path, data: bytes, aside: Path, mode: int = 0o666) -> bool:
-    """Write a file by way of the folder ``aside``; False, and nothing done, if one of its name is there."""
+    """Write a file by way of the folder ``aside``; returns False, and changes nothing, if one of its name is there."""
     with written_aside(aside, data, mode) as temporary:
         try:
             # A link is as atomic as a rename, but never goes over another file.
@@ -78,9 +78,10 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         except OSError as error:
-            # The same refusal always has the same words, so that it is told once: the file's name is another each time.
+            # Name the folder, because the file has another name each time: so the same refusal has the same words, and
+            # is logged only once.
             raise OSError(error.errno, error.strerror, str(folder)) from error
-        # Otherwise another process came between, and took it for one that a killed process left.
+        # If not, another process came in between, took the file for one that a killed process left, and deleted it.
         if take_lock(descriptor) and os.fstat(descriptor).st_nlink:
             return path, descriptor
         os.close(descriptor)
@@ -95,7 +96,7 @@ def drop_unfinished(folder: Path) -> None:
     try:
         names = os.listdir(folder)
     except OSError:
-        # Whoever wants to write here hears of it.
+        # Whoever then wants to write here gets the same error.
         return
     for name in filter(UNFINISHED.fullmatch, names):
         # It may belong to somebody else, or be gone.
@@ -138,7 +139,7 @@ def _new_scratch(place: Path) -> tuple[Path, int]:
     while True:
         folder = place / f"omdml-{secrets.token_hex(8)}.unfinished"
         folder.mkdir(mode=0o700)
-        # Otherwise another process came between, and took it for one that a killed process left.
+        # Another process may come in between, take the folder for one that a killed process left, and delete it.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if take_lock(descriptor) and folder.exists():
@@ -164,7 +165,7 @@ def sync(path: Path) -> None:
 
 
 def stamp(path: str | Path) -> Stamp:
-    """What tells one content of a file from another; empty if there is none."""
+    """Something that changes whenever a file's content does; empty if there is no file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -34,7 +34,7 @@ PIECE_BYTES = 1 << 20
 MAX_HELD_BYTES = 32 << 20
 
 Position = tuple[Partition, int]
-# No log counts further. Whoever may write to the dead letters can write any number into one.
+# No log has larger offsets, but whoever may write to the dead letters can write any number into one.
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 log = structlog.get_logger(__name__)

@@ -57,7 +57,7 @@ class MemoryLog:
             return record
 
     def read(self, partition: Partition, offset: int, most: int) -> list[Record]:
-        """At most this many records from ``offset`` on; raises GapError if the log does not reach."""
+        """At most this many records from ``offset`` on; raises GapError if the log does not hold that offset."""
         with self.changed:
             start, end = self.start(partition), self.end(partition)
             if not start <= offset <= end:
@@ -252,7 +252,7 @@ class MemorySource:
             self._forget(lost)
             self._listener.lost(sorted(lost))
         if surplus:
-            # As with Kafka, whoever is told of it can seek there no more.
+            # As with Kafka, a listener that is told of it can no longer seek there.
             self._forget(surplus)
             self._listener.revoked(sorted(surplus))
             with self.log.changed:

@@ -80,12 +80,12 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def left(self, model: str, partition: int) -> int | None:
         """The offset of a partition from which on a model that lived there lives elsewhere; None if it never did."""
-        lived = False
+        lived_here = False
         for step in self.steps:
-            here = self._home(model, step.count) == partition
-            if lived and not here:
+            lives_here = self._home(model, step.count) == partition
+            if lived_here and not lives_here:
                 return step.since.get(partition, 0)
-            lived = here
+            lived_here = lives_here
         return None
 
     def grown(self, count: int, since: Mapping[int, int]) -> Placement:

@@ -46,7 +46,7 @@ def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:
 
 
 def named_letters(record: Record, secret: bytes, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
-    """The letter that a record of the log names, if it was sent again; what others put there names none."""
+    """The letter that a record of the log names, if it was sent again; a forged header names none."""
     names = []
     for name, value in record.headers:
         if name in headers:

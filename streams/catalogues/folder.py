@@ -118,7 +118,7 @@ class MappedCatalogue(Items):
         Raises CatalogueError if the folder holds another generation now.
         """
         while not self._take_in(self._new_manifest()):
-            # A part came before changes, and was named after the manifest had been read.
+            # The new changes follow a part that the manifest named only after it was read here: read it again.
             pass
 
     def _new_manifest(self) -> FolderManifest | None:
@@ -127,8 +127,8 @@ class MappedCatalogue(Items):
         if seen and seen == self._stamp:
             return None
         manifest = read_manifest(self.path)
-        known = len(self._parts)
-        if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
+        part_count = len(self._parts)
+        if manifest.generation != self.generation or manifest.parts[:part_count] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds generation "
                 f"{manifest.generation}: restart the workers, then the nodes, to open the new one"
@@ -150,7 +150,7 @@ class MappedCatalogue(Items):
             ids = self._ids_of(added) if added else []
             sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
         except CatalogueError:
-            # It is read again, because something may have been restored meanwhile.
+            # The next call reads the manifest again, because somebody may have restored files in the meantime.
             self._stamp = ()
             raise
         for step in steps:
@@ -216,9 +216,12 @@ class MappedCatalogue(Items):
         return locked(self.path, for_s=LOCK_S)
 
     def _append(self, entries: Sequence[ChangeEntry], vectors: Vectors) -> None:
-        """1. Vectors into the matrices. 2. The manifest says that there is a journal. 3. A line of the journal.
+        """Write changes in three steps.
 
-        A crash before the last step leaves bytes that nothing names; the next writer goes over them.
+        1. The vectors, into the matrices. 2. The current format's number, into the manifest: older releases know no
+        journal. 3. A line, into the journal.
+
+        A crash before the last step leaves bytes that nothing names; the next writer overwrites them.
         """
         rows = len(self._ids)
         # Step 1.
@@ -237,7 +240,7 @@ class MappedCatalogue(Items):
 
 
 class Digests(NamedTuple):
-    """Rows that were written together, and the sha256 of each matrix's."""
+    """Rows that were written together, and the sha256 of these rows in each matrix."""
 
     first: int
     rows: int
@@ -245,7 +248,7 @@ class Digests(NamedTuple):
 
 
 def read_manifest(folder: Path) -> FolderManifest:
-    """What the catalogue in this folder says of itself; CatalogueError if there is none."""
+    """The manifest of the catalogue in this folder; raises CatalogueError if there is none."""
     path = folder / MANIFEST
     try:
         data = read_regular(path, DOCUMENT_BYTES)

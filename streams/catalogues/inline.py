@@ -38,15 +38,15 @@ class InlineTable:
         FeedbackError
             ``unknown_item``, and what :func:`scaled_vectors` raises; the table is as it was before.
         """
-        brought = event.features or {}
+        own_vectors = event.features or {}
         distinct = list(dict.fromkeys(ids))
         inline = {
-            item: scaled_vectors(self._catalogue, f"item {item!r}", brought[item])
+            item: scaled_vectors(self._catalogue, f"item {item!r}", own_vectors[item])
             for item in distinct
-            if item in brought
+            if item in own_vectors
         }
-        known = self._known([item for item in distinct if item not in brought])
-        rows = {item: self._row_of.setdefault(row, len(self)) for item, row in known.items()}
+        catalogue_rows = self._catalogue_rows([item for item in distinct if item not in own_vectors])
+        rows = {item: self._row_of.setdefault(row, len(self)) for item, row in catalogue_rows.items()}
         for item, vectors in inline.items():
             rows[item] = len(self)
             self._inline.append((rows[item], vectors))
@@ -65,7 +65,7 @@ class InlineTable:
             tables[name] = table
         return tables
 
-    def _known(self, ids: Sequence[str]) -> dict[str, int]:
+    def _catalogue_rows(self, ids: Sequence[str]) -> dict[str, int]:
         rows = self._catalogue.rows(ids).tolist()
         if -1 in rows:
             raise unknown_item(self._catalogue, ids[rows.index(-1)])
@@ -95,16 +95,16 @@ def scaled_vectors(
         ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
         The message names owner and modality.
     """
-    brought = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
-    _check_modalities(owner, vectors, catalogue.raw_dims, brought)
-    for name, dim in brought.items():
+    needed = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
+    _check_modalities(owner, vectors, catalogue.raw_dims, needed)
+    for name, dim in needed.items():
         if (count := len(vectors[name])) != dim:
             raise FeedbackError(
                 f"{owner}: modality {name!r} has {count} number{'s' * (count != 1)}, the catalogue's have {dim}",
                 reason="dimension",
             )
     try:
-        table = {name: np.array([vectors[name]], np.float64) for name in brought}
+        table = {name: np.array([vectors[name]], np.float64) for name in needed}
         return catalogue.scale_some(table) if some else catalogue.scale(table)
     except CatalogueError as error:
         raise FeedbackError(f"{owner}: {error}", reason="not_finite") from error

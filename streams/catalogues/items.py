@@ -40,7 +40,7 @@ from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.thumbnails import ThumbnailFiles, own_name
 from omdml.streams.protocols.catalogue import Catalogue
 
-# How many of the newest changes of attributes are remembered by their items.
+# How many of the newest changes of attributes are remembered, each by the id of its item.
 REMEMBERED = 65_536
 
 
@@ -125,7 +125,7 @@ class Items:
         return checked_describer(self.manifest, self.where, self._describer_bytes)
 
     def _describer_bytes(self) -> bytes | None:
-        """What is kept of the describer that the manifest names; None if it is gone."""
+        """The stored bytes of the describer that the manifest names; None if they are gone."""
         raise NotImplementedError
 
     @property
@@ -203,7 +203,7 @@ class Items:
         raise NotImplementedError
 
     def _to_store(self, raw: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """What is kept of raw vectors (n, d) of some modalities or all; raises CatalogueError."""
+        """What is stored of raw vectors (n, d) of some or all modalities; raises CatalogueError."""
         vectors = self.scale_some(raw)
         return {**vectors, MAPPED: mapped_rows(self.map, vectors)} if self.map else vectors
 
@@ -235,17 +235,18 @@ class Items:
         """
         if not vectors or not vectors.keys() <= self.dims.keys():
             return self.scale(vectors)
-        made = {
+        scaled_vectors = {
             name: scaled_checked(name, self.manifest.modalities[name].scaling, self.dims[name], x)
             for name, x in vectors.items()
         }
-        if len(made) < len(self.dims):
-            made = self._filling(made)
-        if lost := [name for name, x in made.items() if not_finite(x)]:
+        if len(scaled_vectors) < len(self.dims):
+            scaled_vectors = self._filling(scaled_vectors)
+        if not_computed := [name for name, x in scaled_vectors.items() if not_finite(x)]:
             raise CatalogueError(
-                f"modality {lost[0]!r} is missing, and the others lie too far out to compute it from them: send it too"
+                f"modality {not_computed[0]!r} is missing, and the others lie too far out to compute it from them: "
+                "send it too"
             )
-        return made
+        return scaled_vectors
 
     @cached_property
     def _filling(self) -> Filling:
@@ -271,10 +272,10 @@ class Items:
 
     def _know(self, ids: Iterable[str]) -> None:
         """Number these ids on from the last one; their vectors are in ``features``."""
-        first, known = len(self._ids), len(self._row_of)
+        first, id_count = len(self._ids), len(self._row_of)
         self._ids.extend(ids)
         self._row_of.update(zip(self._ids[first:], range(first, len(self._ids)), strict=True))
-        if len(self._row_of) - known != len(self._ids) - first:
+        if len(self._row_of) - id_count != len(self._ids) - first:
             raise CatalogueError(f"catalogue {self.where} names an id twice: build it again")
 
     def _apply(self, entries: Iterable[ChangeEntry]) -> None:

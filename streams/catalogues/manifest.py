@@ -1,4 +1,4 @@
-"""What says how a catalogue is to be read: its generation, its modalities, and what is in its files."""
+"""The manifest of a catalogue says how to read it: its generation, its modalities, and what is in its files."""
 
 from __future__ import annotations
 

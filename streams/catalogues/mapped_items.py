@@ -74,7 +74,7 @@ class MappedItems:
 
     @property
     def shown(self) -> ShownRows:
-        """Which rows are items now; the others were deleted, or are not shown yet."""
+        """Which rows are items now; the others were replaced or deleted."""
         return self._items.shown
 
     @property
@@ -84,11 +84,11 @@ class MappedItems:
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
-        """What was changed of attributes, by item."""
+        """The attributes of the items whose attributes were changed, by item."""
         return self._items.attributes
 
     def attributed_since(self, count: int) -> set[str] | None:
-        """Items whose attributes may have changed since then."""
+        """Items whose attributes may have changed since ``shown.attributed`` was ``count``."""
         return self._items.attributed_since(count)
 
     def refresh(self) -> int:
@@ -108,7 +108,7 @@ class MappedItems:
         return self._mapped(self._items.scale(vectors))
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """The same for vectors of some modalities; raises CatalogueError as the catalogue does."""
+        """Coordinates of raw vectors of some modalities, the others filled in; raises CatalogueError likewise."""
         return self._mapped(self._items.scale_some(vectors))
 
     def _mapped(self, features: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
@@ -117,13 +117,13 @@ class MappedItems:
 
 def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     """Coordinates (n, d) of scaled vectors; CatalogueError if one is not finite."""
-    made = coordinate_map.apply(vectors)
-    if place := not_finite(made):
+    coordinates = coordinate_map.apply(vectors)
+    if place := not_finite(coordinates):
         raise CatalogueError(
-            f"{'it' if len(made) == 1 else f'row {place[0]}'} lies so far out that its coordinate {place[1]} is "
-            f"{made[place]}, which makes no finite float32"
+            f"{'it' if len(coordinates) == 1 else f'row {place[0]}'} lies so far out that its coordinate {place[1]} is "
+            f"{coordinates[place]}, which makes no finite float32"
         )
-    return made
+    return coordinates
 
 
 def no_map(where: str) -> CatalogueError:

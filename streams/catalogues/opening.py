@@ -21,6 +21,6 @@ def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogu
     return MappedCatalogue(place)
 
 
-def glance(place: str | Path) -> Manifest:
-    """What a catalogue says of itself, in a folder or in Redis, without its items; raises CatalogueError."""
+def open_manifest(place: str | Path) -> Manifest:
+    """Read the manifest of a catalogue in a folder or in Redis, and none of its items; raises CatalogueError."""
     return read_redis_manifest(str(place)) if is_redis_url(str(place)) else read_manifest(Path(place))

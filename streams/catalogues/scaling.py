@@ -17,9 +17,9 @@ Floats = NDArray[np.float64]
 
 
 class MinMax(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="minmax"):
-    """Each column to [0, 1] over the items it was fitted on; later ones may lie outside, nothing is clipped.
+    """Scales each column to [0, 1] over the items it was fitted on. Later items may lie outside: nothing is clipped.
 
-    A constant column becomes 0, for whatever value: it says nothing.
+    A column that was constant in these items says nothing, so each of its values becomes 0, later ones too.
     """
 
     low: Floats
@@ -36,10 +36,10 @@ class MinMax(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="minma
 
 
 class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="unit"):
-    """Each vector to an L2 norm of 1; a vector of zeros stays one."""
+    """Scales each vector to an L2 norm of 1; a vector of zeros stays as it is."""
 
     def fitted(self, vectors: Floats) -> UnitNorm:
-        """Itself: there is nothing to fit."""
+        """Return itself: there is nothing to fit."""
         return self
 
     def apply(self, vectors: Floats) -> Floats:
@@ -55,7 +55,7 @@ class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="non
     """Leaves vectors as they are: a scaling for those that are scaled already."""
 
     def fitted(self, vectors: Floats) -> Unscaled:
-        """Itself: there is nothing to fit."""
+        """Return itself: there is nothing to fit."""
         return self
 
     def apply(self, vectors: Floats) -> Floats:
@@ -108,9 +108,9 @@ def scaled_checked(name: str, scaling: Scaling, dim: int, raw: NDArray[Any]) -> 
         raise CatalogueError(f"modality {name!r}: not numbers (n, {dim}): {error}") from error
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {dim})")
-    made = scaled(scaling, vectors)
-    if place := not_finite(vectors) or not_finite(made):
-        # One row is an item, or a query, that whoever catches this names.
+    result = scaled(scaling, vectors)
+    if place := not_finite(vectors) or not_finite(result):
+        # A single row is an item or a query: whoever catches this error names it.
         where = f"column {place[1]}" if len(vectors) == 1 else f"row {place[0]}, column {place[1]}"
         raise CatalogueError(f"modality {name!r}: {where} is {vectors[place]}, which makes no finite float32")
-    return made
+    return result

@@ -47,8 +47,8 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
             f"the first line is not valid CSV ({error}), expected the names of the columns, such as {','.join(NEEDED)}"
         ) from error
     # A column that --field names must be there, too: without a user, omdml forget would not find a person's events.
-    wanted = [part for part in CSV if part in NEEDED or fields.path(part) != CSV[part]]
-    missing = [part for part in wanted if fields.path(part)[:1] != CONSTANT and fields.path(part) not in header]
+    required = [part for part in CSV if part in NEEDED or fields.path(part) != CSV[part]]
+    missing = [part for part in required if fields.path(part)[:1] != CONSTANT and fields.path(part) not in header]
     if missing:
         columns = f"{', '.join(header)!r:.200}"
         raise FeedbackError(

@@ -36,11 +36,11 @@ METARANK = {
     # The person whose page it was is taken over only if --field user=PATH asks for it.
     "user": "",
 }
-Read = Callable[[ClickRecord, Fields, Collection[str]], Entry]
+ReadRecord = Callable[[ClickRecord, Fields, Collection[str]], Entry]
 
 
 def entries(
-    lines: Iterable[tuple[int, bytes]], read: Read, fields: Fields, actions: Collection[str]
+    lines: Iterable[tuple[int, bytes]], read: ReadRecord, fields: Fields, actions: Collection[str]
 ) -> Iterator[tuple[int, Entry]]:
     """Yield what each line says, with its number. Blank lines are skipped. ``actions`` are the kinds of click."""
     for number, line in lines:
@@ -48,7 +48,7 @@ def entries(
             yield number, _entry(line, read, fields, actions)
 
 
-def _entry(line: bytes, read: Read, fields: Fields, actions: Collection[str]) -> Entry:
+def _entry(line: bytes, read: ReadRecord, fields: Fields, actions: Collection[str]) -> Entry:
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -26,7 +26,7 @@ from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.describers.words import Words, sample_of
 
 # How many rows are filled at a time, and from how many complete rows at most the filling is learned.
-ROWS, WHOLE = 1024, 4096
+FILL_ROWS, MOST_COMPLETE = 1024, 4096
 
 log = structlog.get_logger(__name__)
 
@@ -76,12 +76,12 @@ class Description(NamedTuple):
 
 def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> list[TextColumn]:
     """Find the table of each column of text; raises CatalogueError if it is in no table, or in two."""
-    taken = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
+    reserved = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
     for name in sources.texts:
-        if not re.match(MODALITY_NAME, name) or name in taken:
+        if not re.match(MODALITY_NAME, name) or name in reserved:
             raise CatalogueError(
                 f"--text {name}: the modality would be named like its column, but cannot have this name: rename the "
-                f"column to letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
+                f"column to letters, digits and _ . -, other than {', '.join(reserved) or 'any modality'}"
             )
     tables = {path: columns_of(path) for path in inputs if path.suffix.lower() in TABLES}
     present = []
@@ -144,8 +144,8 @@ def describe(
     if sources.pictures is not None and not paths:
         raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     if ids is not None:
-        known = set(ids)
-        unmatched = [path for item, path in paths.items() if item not in known]
+        item_ids = set(ids)
+        unmatched = [path for item, path in paths.items() if item not in item_ids]
         if paths and len(unmatched) == len(paths):
             raise CatalogueError(
                 f"--pictures {sources.pictures}: no picture is named by the id of an item: the first picture is "
@@ -155,19 +155,21 @@ def describe(
         reason = "no row of the tables has its name as an id"
         left_out += [LeftOutFile(str(path), reason) for path in unmatched]
     listed = list(paths) if ids is None else list(ids)
-    made = describer or new_describer(sources, columns, listed)
+    used_describer = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
     has: dict[str, Mask] = {}
-    if made.pictures:
-        rows = _Pictures(made.pictures, len(listed), scratch)
-        listed = rows.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
-        matrices, has = rows.finished(len(listed))
+    if used_describer.pictures:
+        collected = _Pictures(used_describer.pictures, len(listed), scratch)
+        listed = collected.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
+        matrices, has = collected.finished(len(listed))
     row_of = {item: row for row, item in enumerate(listed)}
     for column in columns:
-        matrices[column.name], has[column.name] = _describe_texts(made.texts[column.name], column, row_of, scratch)
+        matrices[column.name], has[column.name] = _describe_texts(
+            used_describer.texts[column.name], column, row_of, scratch
+        )
     _warn_of_lacking(listed, has)
     _fill(matrices, has)
-    return Description(DescribedItems(listed, matrices, has), made, left_out)
+    return Description(DescribedItems(listed, matrices, has), used_describer, left_out)
 
 
 class _Pictures:
@@ -238,9 +240,9 @@ def _describe_texts(words: Words, column: TextColumn, row_of: Mapping[str, int],
 def _warn_of_lacking(ids: Sequence[str], has: Mapping[str, Mask]) -> None:
     """Log how many items lack a modality. One line is enough for all modalities that the same items lack."""
     lacked: dict[bytes, list[str]] = {}
-    for name, there in has.items():
-        if not there.all():
-            lacked.setdefault(there.tobytes(), []).append(name)
+    for name, mask in has.items():
+        if not mask.all():
+            lacked.setdefault(mask.tobytes(), []).append(name)
     for names in lacked.values():
         lacking = np.flatnonzero(~has[names[0]])
         log.warning(
@@ -256,24 +258,24 @@ def _warn_of_lacking(ids: Sequence[str], has: Mapping[str, Mask]) -> None:
 
 def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
     """Give items that lack modalities the conditional means of these, given those that they have."""
-    everything = np.all(list(has.values()), axis=0)
-    if everything.all():
+    is_complete = np.all(list(has.values()), axis=0)
+    if is_complete.all():
         return
-    whole = np.flatnonzero(everything)
-    if not len(whole):
+    complete = np.flatnonzero(is_complete)
+    if not len(complete):
         raise CatalogueError(
             f"no item has all of {', '.join(matrices)}, but at least one must, because what others lack is filled in "
             "from such items: check that the pictures are named by the ids of the table"
         )
-    sample = whole[np.unique(np.linspace(0, len(whole) - 1, min(len(whole), WHOLE)).astype(int))]
+    sample = complete[np.unique(np.linspace(0, len(complete) - 1, min(len(complete), MOST_COMPLETE)).astype(int))]
     filling = Filling({name: matrix[sample] for name, matrix in matrices.items()})
-    lacking = np.flatnonzero(~everything)
+    lacking = np.flatnonzero(~is_complete)
     patterns = np.stack([has[name][lacking] for name in matrices], axis=1)
     for pattern in np.unique(patterns, axis=0):
         rows = lacking[(patterns == pattern).all(axis=1)]
-        there = [name for name, present in zip(matrices, pattern, strict=True) if present]
-        for start in range(0, len(rows), ROWS):
-            chunk = rows[start : start + ROWS]
-            made = filling({name: matrices[name][chunk] for name in there}) if there else filling.means
-            for name in matrices.keys() - set(there):
-                matrices[name][chunk] = made[name]
+        present = [name for name, is_present in zip(matrices, pattern, strict=True) if is_present]
+        for start in range(0, len(rows), FILL_ROWS):
+            chunk = rows[start : start + FILL_ROWS]
+            means = filling({name: matrices[name][chunk] for name in present}) if present else filling.means
+            for name in matrices.keys() - set(present):
+                matrices[name][chunk] = means[name]

@@ -129,8 +129,8 @@ class Describer:
             raise DescriberError(
                 f"the catalogue describes no text {unknown[0]!r}, it describes {known}: name one of these"
             )
-        made = {name: self.texts[name].describe(text) for name, text in texts.items()}
-        vectors = {name: vector for name, vector in made.items() if vector is not None}
+        described = {name: self.texts[name].describe(text) for name, text in texts.items()}
+        vectors = {name: vector for name, vector in described.items() if vector is not None}
         if not vectors:
             raise DescriberError(
                 f"no word of {', '.join(map(repr, texts)) or 'the text'} occurs in the catalogue: use other words",
@@ -144,12 +144,12 @@ class Describer:
             return False
         if self.pictures is None:
             return True
-        mine = self.pictures.model
-        asked = read_model(sources.model, sources.preparation) if sources.model else None
+        own_model = self.pictures.model
+        asked_model = read_model(sources.model, sources.preparation) if sources.model else None
         same_looks = self.pictures.looks == tuple(LOOKS)
-        if mine is None or asked is None:
-            return same_looks and mine is asked
-        return same_looks and (asked.data, asked.preparation) == (mine.data, mine.preparation)
+        if own_model is None or asked_model is None:
+            return same_looks and own_model is asked_model
+        return same_looks and (asked_model.data, asked_model.preparation) == (own_model.data, own_model.preparation)
 
     def to_bytes(self) -> bytes:
         """Encode it as safetensors.

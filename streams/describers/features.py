@@ -25,15 +25,15 @@ def features_of(
             "--pictures or --text",
             "no_describer",
         )
-    made = {name: list(vector) for name, vector in (features or {}).items()}
+    given = {name: list(vector) for name, vector in (features or {}).items()}
     vectors, thumbnail = {}, None
     if picture is not None:
         described = describer.picture(picture)
         vectors, thumbnail = dict(described.vectors), encoded(described.thumbnail)
     if text is not None:
         vectors |= describer.words(text)
-    if twice := sorted(made.keys() & vectors.keys()):
+    if twice := sorted(given.keys() & vectors.keys()):
         raise DescriberError(
             f"modality {twice[0]!r} is in the features, and is also made from the text or picture: leave out one"
         )
-    return made | {name: vector.tolist() for name, vector in vectors.items()}, thumbnail
+    return given | {name: vector.tolist() for name, vector in vectors.items()}, thumbnail

@@ -72,10 +72,10 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
     describer = catalogue.describer
     if describer is None or not describer.serves(sources):
         texts = " ".join(f"--text {name}" for name in (describer.texts if describer else ()))
-        asked = f"{'--pictures ' if describer and describer.pictures else ''}{texts}".strip() or "neither"
+        built_with = f"{'--pictures ' if describer and describer.pictures else ''}{texts}".strip() or "neither"
         raise CatalogueError(
-            f"catalogue {catalogue.where} was built with {asked} of --pictures and --text: add items with the same, "
-            "and with the same --onnx model, or build it again"
+            f"catalogue {catalogue.where} was built with {built_with} of --pictures and --text: add items with the "
+            "same, and with the same --onnx model, or build it again"
         )
     return describer
 
@@ -111,10 +111,10 @@ def _ids_of(paths: Sequence[Path], tables: Sequence[Table], id_column: str) -> l
     else:
         return None
     listed = _checked_ids(first, None, "")
-    known, with_vectors = dict.fromkeys(listed), {table.name for table in tables}
+    first_ids, with_vectors = dict.fromkeys(listed), {table.name for table in tables}
     for path in paths:
         if _has_columns(path) and str(path) not in {first.name, *with_vectors}:
-            _checked_ids(IdColumn(path, id_column), known, first.name)
+            _checked_ids(IdColumn(path, id_column), first_ids, first.name)
     return listed
 
 

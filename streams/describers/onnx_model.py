@@ -55,15 +55,17 @@ class OnnxModel:
     def __init__(self, data: bytes, preparation: Preparation) -> None:
         self.data, self.preparation = data, preparation
         self._session = _session(data)
-        first = self._session.get_inputs()
-        if len(first) != 1 or first[0].type != "tensor(float)" or len(first[0].shape) != 4:
-            inputs = ", ".join(f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in first)
+        tensors = self._session.get_inputs()
+        if len(tensors) != 1 or tensors[0].type != "tensor(float)" or len(tensors[0].shape) != 4:
+            inputs = ", ".join(f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors)
             raise CatalogueError(f"the ONNX model has inputs {inputs}, expected one of float32 (1, 3, height, width)")
-        self._name, shape = first[0].name, first[0].shape
+        self._name, shape = tensors[0].name, tensors[0].shape
         self._channels_last = shape[3] == 3 and shape[1] != 3
         height, width = shape[1:3] if self._channels_last else shape[2:4]
-        asked = preparation.size or 224
-        self.height, self.width = (side if isinstance(side, int) and side > 0 else asked for side in (height, width))
+        default_side = preparation.size or 224
+        self.height, self.width = (
+            side if isinstance(side, int) and side > 0 else default_side for side in (height, width)
+        )
         if preparation.size and (self.height, self.width) != (preparation.size, preparation.size):
             raise CatalogueError(
                 f"the ONNX model takes {self.height} x {self.width} pixels, --onnx-size says {preparation.size}: leave "

@@ -93,9 +93,9 @@ class Words:
         hashes = np.fromiter(counts, np.uint32, len(counts))
         times = np.fromiter(counts.values(), np.float32, len(counts))
         places = np.minimum(np.searchsorted(self.terms, hashes), len(self.terms) - 1)
-        known = self.terms[places] == hashes
-        order = np.argsort(places[known])
-        places, times = places[known][order].astype(np.int64), times[known][order]
+        is_known = self.terms[places] == hashes
+        order = np.argsort(places[is_known])
+        places, times = places[is_known][order].astype(np.int64), times[is_known][order]
         weighed = (1 + np.log(times)) * self.weights[places]
         return places, (weighed / np.sqrt((weighed**2).sum())).astype(np.float32) if len(places) else weighed
 

@@ -66,7 +66,8 @@ class RotatedLog:
         self.path, self.identity, self.quiet_s = path, identity_of_file(path), quiet_s
         name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
         self._rotated = re.compile(rf"{name}[.-]\d[\d.T_-]*|{stem}[.-]\d[\dT_-]*{suffix}")
-        self._looked: tuple[int, int] | None = None
+        # Inode and size of the growing file at the last look.
+        self._last_look: tuple[int, int] | None = None
         # Inode, size and time of the rotated file that was read to its end, and since when we have seen these.
         self._still: tuple[tuple[int, int, int], float] = (0, 0, 0), 0.0
         with reaching(path):
@@ -142,20 +143,20 @@ class RotatedLog:
             status = os.stat(self.path)
         except FileNotFoundError:
             return False
-        look = (status.st_ino, status.st_size)
-        if status.st_ino == reading or look == self._looked:
+        inode_and_size = (status.st_ino, status.st_size)
+        if status.st_ino == reading or inode_and_size == self._last_look:
             return False
-        self._looked = look
+        self._last_look = inode_and_size
         return True
 
     def _survey(self) -> dict[int, LogFile]:
         """Find the file of each segment. Files that were never seen before get the next numbers, oldest first."""
         with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
-            known, files = read_ledger(ledger), self._find()
-            places = match(known, files, self.path)
-            self._last = known[-1].number if known else FIRST - 1
+            segments, files = read_ledger(ledger), self._find()
+            places = files_of_segments(segments, files, self.path)
+            self._last = segments[-1].number if segments else FIRST - 1
             placed = list(places.values())
-            seen = {segment.sha256 for segment in known}
+            seen = {segment.sha256 for segment in segments}
             # Files are sorted by time: those from this index on are newer than all known ones.
             newer = max((files.index(file) + 1 for file in placed), default=0)
             # A file whose first line was seen before may be a copy of a segment that is about to be truncated. It is
@@ -183,14 +184,14 @@ class RotatedLog:
         names = self._names()
         while True:
             rotated = [
-                look(self.path.with_name(name)) for name in sorted(names, reverse=True) if name != self.path.name
+                log_file_at(self.path.with_name(name)) for name in sorted(names, reverse=True) if name != self.path.name
             ]
-            growing = look(self.path)
+            growing = log_file_at(self.path)
             # Whoever looks while files are renamed misses some of them.
             before, names = names, self._names()
             if names == before:
                 by_time = sorted(filter(None, rotated), key=lambda file: file.modified)
-                return once([*by_time, growing] if growing else by_time)
+                return without_links([*by_time, growing] if growing else by_time)
 
     def _names(self) -> dict[str, int]:
         """The names of the log's files, with the inode of each."""
@@ -202,7 +203,7 @@ class RotatedLog:
             }
 
 
-def look(path: Path) -> LogFile | None:
+def log_file_at(path: Path) -> LogFile | None:
     """The file as it is now; None if it is gone, or if its first line is unfinished."""
     try:
         descriptor = open_regular(path)
@@ -217,7 +218,7 @@ def look(path: Path) -> LogFile | None:
     return LogFile(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
 
 
-def once(files: Sequence[LogFile]) -> list[LogFile]:
+def without_links(files: Sequence[LogFile]) -> list[LogFile]:
     """The files without those that a later one has under another name, by a link: their events must not come twice.
 
     Programs that write a file for each day often keep a link, such as the growing file, to the one of today.
@@ -226,7 +227,7 @@ def once(files: Sequence[LogFile]) -> list[LogFile]:
     return [file for file in files if last[file.inode, file.sha256] is file]
 
 
-def match(known: Sequence[Segment], files: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:
+def files_of_segments(segments: Sequence[Segment], files: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:
     """Find the file of each segment: first by inode and first line, then by the first line alone, for a copy.
 
     The growing file can only be the last segment or a new one, even if it has the inode and the first line of a segment
@@ -235,13 +236,13 @@ def match(known: Sequence[Segment], files: Iterable[LogFile], growing: Path) -> 
     places: dict[int, LogFile] = {}
     free = list(files)[::-1]
     for copied in (False, True):
-        for segment in reversed(known):
+        for segment in reversed(segments):
             alike = (
                 file
                 for file in free
                 if file.sha256 == segment.sha256
                 and (copied or file.inode == segment.inode)
-                and (file.path != growing or segment == known[-1])
+                and (file.path != growing or segment == segments[-1])
             )
             if segment.number not in places and (file := next(alike, None)):
                 places[segment.number] = file

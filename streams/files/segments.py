@@ -92,14 +92,14 @@ class SegmentedLog:
         """Delete the oldest segments until the others have at most ``most`` bytes; returns the deleted names."""
         paths = [self._segment(number) for number in self._numbers()]
         sizes = [size_of(path) for path in paths]
-        gone = []
+        removed = []
         while len(paths) > 1 and sum(sizes) > most:
             # Another process may write to this log, and thin it out, too.
             with suppress(FileNotFoundError):
                 paths[0].unlink()
-                gone.append(paths[0].name)
+                removed.append(paths[0].name)
             del paths[0], sizes[0]
-        return gone
+        return removed
 
     def beside(self, name: str) -> Path:
         """The path of a file of this name in the folder."""

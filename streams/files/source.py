@@ -290,7 +290,7 @@ class FileSink:
             )
 
     def _opened(self, path: Path) -> Appender:
-        """Open the file to go on with. The one so far is flushed first, because nobody does it later."""
+        """Open the file to go on with. The one so far is flushed first, because no later ``flush`` reaches it."""
         if self._file is not None:
             if self.fsync:
                 self._file.sync()

@@ -23,18 +23,18 @@ NOT_LET_IN = (
     kafka.errors.IllegalSaslStateError,
 )
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
-OWN = "log.ssl_certfile and log.ssl_keyfile"
+CLIENT_CERTIFICATE = "log.ssl_certfile and log.ssl_keyfile"
 # What to do, by a part of the error's message, because the client has one class for all errors of TLS. The first part
 # that fits counts.
 ADVICE = {
     "Hostname mismatch": "name the brokers in log.servers as their certificate does",
     "IP address mismatch": "name the brokers in log.servers as their certificate does",
     "CERTIFICATE_VERIFY_FAILED": "set log.ssl_cafile to the PEM file of the authority that signed their certificate",
-    "CERTIFICATE_REQUIRED": f"set {OWN}: they ask for a client's certificate",
-    "BAD_CERTIFICATE": f"set {OWN}: they ask for a client's certificate",
-    # Java says it so.
-    "CERTIFICATE_UNKNOWN": f"set {OWN} to a certificate of an authority that they trust",
-    "UNKNOWN_CA": f"set {OWN} to a certificate of an authority that they trust",
+    "CERTIFICATE_REQUIRED": f"set {CLIENT_CERTIFICATE}: they ask for a client's certificate",
+    "BAD_CERTIFICATE": f"set {CLIENT_CERTIFICATE}: they ask for a client's certificate",
+    # Java's name for the next one.
+    "CERTIFICATE_UNKNOWN": f"set {CLIENT_CERTIFICATE} to a certificate of an authority that they trust",
+    "UNKNOWN_CA": f"set {CLIENT_CERTIFICATE} to a certificate of an authority that they trust",
     "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
 }
 

@@ -61,7 +61,7 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
         try:
             batches = consumer.poll(timeout_ms=milliseconds(SLICE_S))
         except Unreadable as damaged:
-            consumer.seek(internals.drop_batch(consumer), damaged.then)
+            consumer.seek(internals.drop_batch(consumer), damaged.next_offset)
             continue
         for tp, batch in batches.items():
             records += as_records(places[tp], batch)

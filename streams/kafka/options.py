@@ -106,30 +106,32 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
     except kafka.errors.AuthorizationError as error:
         # Its own text may be pages of requests and answers.
         what, user = type(error).__name__, options.sasl_plain_username or "this client"
-        do = f"give {user} the rights (ACLs) that deploy/SECURITY.md lists"
-        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error
+        advice = f"give {user} the rights (ACLs) that deploy/SECURITY.md lists"
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {advice}") from error
     except kafka.errors.SaslAuthenticationFailedError as error:
         raise refused(options, error) from error
     except kafka.errors.UnsupportedCodecError as error:
-        do = "install what reads it: pip install 'kafka-python[lz4,snappy,zstd]'"
-        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {error}; {do}") from error
+        advice = "install what reads it: pip install 'kafka-python[lz4,snappy,zstd]'"
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {error}; {advice}") from error
     except kafka.errors.InvalidSessionTimeoutError as error:
         what = "the brokers refuse log.session_timeout_s"
-        do = "set it between their group.min.session.timeout.ms (6000 unless changed) and group.max.session.timeout.ms"
-        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error
+        advice = (
+            "set it between their group.min.session.timeout.ms (6000 unless changed) and group.max.session.timeout.ms"
+        )
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {advice}") from error
     except kafka.errors.KafkaTimeoutError as error:
-        do = "start the broker, or correct the servers, the security protocol or the credentials"
-        raise _source_error(options, doing, error, do) from error
+        advice = "start the broker, or correct the servers, the security protocol or the credentials"
+        raise _source_error(options, doing, error, advice) from error
     except kafka.errors.KafkaError as error:
-        # The error may be of another class, and only quote that one.
+        # The error may be of another class, and only quote the ProducerFencedError.
         fenced = "ProducerFencedError" in repr(error)
-        do = OTHER_PROCESS if fenced else "see the broker's log"
-        raise _source_error(options, doing, error, do) from error
+        advice = OTHER_PROCESS if fenced else "see the broker's log"
+        raise _source_error(options, doing, error, advice) from error
 
 
 @contextmanager
 def connecting(options: KafkaOptions) -> Iterator[None]:
-    """Around the making of a client: translates also what it raises for options that it cannot use."""
+    """As :func:`translated`, while a client is made. Refused options become SourceErrors, too."""
     try:
         with translated(options, "connecting"):
             yield
@@ -140,14 +142,14 @@ def connecting(options: KafkaOptions) -> Iterator[None]:
 def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
     """The error if the broker rejects our credentials; it names the user, and no password."""
     how = f"user {options.sasl_plain_username!r} with {options.sasl_mechanism}"
-    do = "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_mechanism"
-    return SourceRefused(f"Kafka at {options.servers} rejects {how} ({options.redact(str(error))}); {do}")
+    advice = "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_mechanism"
+    return SourceRefused(f"Kafka at {options.servers} rejects {how} ({options.redact(str(error))}); {advice}")
 
 
-def _source_error(options: KafkaOptions, doing: str, error: BaseException, do: str) -> SourceError:
+def _source_error(options: KafkaOptions, doing: str, error: BaseException, advice: str) -> SourceError:
     import kafka.errors
 
     # These errors say their own name.
-    named = isinstance(error, kafka.errors.KafkaError)
-    what = options.redact(str(error) if named else f"{type(error).__name__}: {error}")
-    return SourceError(f"Kafka at {options.servers} failed while {doing}: {what}; {do}")
+    says_its_name = isinstance(error, kafka.errors.KafkaError)
+    what = options.redact(str(error) if says_its_name else f"{type(error).__name__}: {error}")
+    return SourceError(f"Kafka at {options.servers} failed while {doing}: {what}; {advice}")

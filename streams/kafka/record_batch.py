@@ -97,9 +97,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         while True:
             rows = table[: max(0, self.records_count - index)]
             count, begin = records_without_headers(numbers, begin, rows)
-            for length, later, offset, key, key_end, value, value_end in table[:count].tolist():
+            for length, time_delta, offset_delta, key, key_end, value, value_end in table[:count].tolist():
                 yield PlainRecord(
-                    length, first_offset + offset, first_time + later if logged_at is None else logged_at, kind,
+                    length, first_offset + offset_delta,
+                    first_time + time_delta if logged_at is None else logged_at, kind,
                     data[key:key_end] if key >= 0 else None, data[value:value_end] if value >= 0 else None,
                 )  # fmt: skip
             index += count
@@ -107,10 +108,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
             if count == AT_ONCE:
                 continue
             try:
-                other = next(self)
+                record = next(self)
             except StopIteration:
                 return
-            yield other
+            yield record
             begin, index = batch._pos, index + 1
 
     def __next__(self) -> Any:
@@ -140,17 +141,17 @@ def _make_readable(buffer: bytearray, index: int) -> None:
     for _ in range(FIELDS_BEFORE_KEY):
         _, index = decode_varint(buffer, index)
     for _ in ("key", "value"):
-        index = _behind(buffer, index)
+        index = _end_of_field(buffer, index)
     headers, index = decode_varint(buffer, index)
     for _ in range(headers):
         length, begin = decode_varint(buffer, index)
         name = buffer[begin : begin + length]
         # It stays as long as it was, because the record's length is checked.
         buffer[begin : begin + length] = name.decode(errors="ignore").encode().ljust(len(name), b"?")
-        index = _behind(buffer, begin + length)
+        index = _end_of_field(buffer, begin + length)
 
 
-def _behind(buffer: bytearray, index: int) -> int:
+def _end_of_field(buffer: bytearray, index: int) -> int:
     """The end of a field of bytes whose length stands here. A length of -1 means that there is no field."""
     length, begin = decode_varint(buffer, index)
     return int(begin + max(length, 0))

@@ -28,7 +28,7 @@ class KafkaSender:
         self._in_parts = in_parts
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
-        """All of these events and marks, or none."""
+        """Send all of these events and marks, or none."""
         # Otherwise the producer would wait for the topic, and then say that it got no answer.
         with administering(self._transactions.options, f"looking for topic {self._topic!r}") as admin:
             require_there(admin, self._transactions.options, self._topic)
@@ -39,7 +39,7 @@ class KafkaSender:
                 transaction.send(self._letters, Resent(letter.position).encode(), key)
 
     def dismiss(self, letters: Sequence[Letter]) -> None:
-        """All of these marks, or none."""
+        """Write all of these marks, or none."""
         with self._transactions as transaction:
             for letter in letters:
                 transaction.send(self._letters, Dismissed(letter.position).encode(), letter.model)

@@ -31,7 +31,7 @@ class TopicSafety(NamedTuple):
 
 
 def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
-    """The unsafe settings of a topic that exists; raises SourceError."""
+    """The settings of an existing topic that decide what can be lost; raises SourceError."""
     resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=dict.fromkeys(SETTINGS))
     with administering(options, f"describing topic {name!r}") as admin:
         (topic,) = admin.describe_topics([name])
@@ -68,7 +68,7 @@ def offsets_kept_s(options: KafkaOptions) -> float | None:
     key = "offsets.retention.minutes"
     with administering(options, "describing the brokers") as admin:
         brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
-        asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
-        answer = admin.describe_configs(asked, config_filter="all")["broker"]
+        resources = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
+        answer = admin.describe_configs(resources, config_filter="all")["broker"]
     # The answer about a broker is empty if this user has no right to it.
     return min((60.0 * int(settings[key]["value"]) for settings in answer.values() if key in settings), default=None)

@@ -86,7 +86,7 @@ class KafkaSink:
         self._sent_since_drop = 0
         self._failures = 0
         self._first_failure = ""
-        # Whether the first one failed because we lack a right.
+        # Whether the first failure was that we lack a right.
         self._refused = False
         # The partition of each key that was sent, by this number of partitions.
         self._places: dict[bytes | None, TopicPartition] = {}
@@ -130,7 +130,7 @@ class KafkaSink:
         if key in self._places and not headers and len(value) < BATCH_BYTES:
             return internals.append(self._producer, self._places[key], None, key, value, headers)
         sent = self._producer.send(self.topic, value, key, list(headers))
-        # One that failed at once is in no batch.
+        # A record that failed at once is in no batch, so it tells no place.
         if key is not None and not sent.is_done:
             self._places[key] = internals.place_of(sent)
         return sent
@@ -191,7 +191,7 @@ class KafkaSink:
                 metrics_enabled=False,
             )
             try:
-                # Otherwise the first send would wait for it.
+                # Fetch the topic's metadata now, because otherwise the first send would wait for them.
                 producer.partitions_for(self.topic)
             except BaseException as error:
                 producer.close(timeout=0)
@@ -223,7 +223,7 @@ class KafkaSink:
     def _drop_finished(self, deadline: float, down_to: int = 0) -> None:
         """Drop acknowledged and failed events from the buffer, oldest first, until few bytes are left or time is up."""
         self._sent_since_drop = 0
-        # After one has failed, those behind it are stuck.
+        # After an event has failed, those behind it are stuck.
         while self._on_the_way and self._bytes > down_to and not self._failures:
             if not self._is_over(self._on_the_way[0], deadline):
                 return
@@ -236,7 +236,7 @@ class KafkaSink:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            # Whether it is out of time or failed is asked below.
+            # What comes next asks whether the time is up, or the event failed.
             with contextlib.suppress(kafka.errors.KafkaError):
                 acknowledgement.get(timeout=left_s)
         if acknowledgement.failed():
@@ -247,22 +247,22 @@ class KafkaSink:
         if not self._failures:
             event = f"{sent.size - EVENT_OVERHEAD_BYTES} bytes with key {sent.key!r}"
             self._first_failure = self.options.redact(f"{event}: {error}")
-            # The error may be of another class, and only quote that one.
+            # The error may be of another class, and only quote the refusal.
             self._refused = "AuthorizationFailed" in repr(error)
         self._failures += 1
 
     def _failed(self, count: int) -> SourceError:
         """The error about so many events that could not be written."""
-        kind, do = SourceError, "Send them again when the cluster is well"
+        kind, advice = SourceError, "Send them again when the cluster is well"
         if self._refused:
             user = self.options.sasl_plain_username or "this client"
-            kind, do = (
+            kind, advice = (
                 SourceRefused,
                 f"Give {user} the rights (ACLs) that deploy/SECURITY.md lists, then send them again",
             )
         return kind(
             f"{_events(count)} for topic {self.topic!r} at {self.options.servers} could not be written. "
-            f"The first: {self._first_failure}. {do}"
+            f"The first: {self._first_failure}. {advice}"
         )
 
 

@@ -49,10 +49,10 @@ def create_topic(options: KafkaOptions, name: str, *, partitions: int = 1, reten
         "message.timestamp.type": "LogAppendTime",
     }
     # The cluster decides how many copies a partition has.
-    wanted = {"num_partitions": partitions, "replication_factor": -1, "configs": configs}
+    new_topic = {"num_partitions": partitions, "replication_factor": -1, "configs": configs}
     try:
         with administering(options, f"creating topic {name!r}") as admin:
-            admin.create_topics({name: wanted}, wait_for_metadata=True)
+            admin.create_topics({name: new_topic}, wait_for_metadata=True)
     except SourceError as error:
         if isinstance(error.__cause__, kafka.errors.TopicAlreadyExistsError):
             return False
@@ -71,8 +71,8 @@ def open_admin(options: KafkaOptions) -> Any:
     until = time.monotonic() + options.start_timeout_s
     with connecting(options):
         check_admission(options)
-        rest = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
-        return internals.make_client(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
+        remaining = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
+        return internals.make_client(KafkaAdminClient, **remaining.client(), request_timeout_ms=10_000)
 
 
 @contextmanager

@@ -57,5 +57,5 @@ def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
 
 def _owned(member: Mapping[str, Any], topic: str) -> list[int]:
     """Numbers of the partitions that a member was given; none in the midst of a rebalance."""
-    given = member["member_assignment"]["assigned_partitions"] if member["member_assignment"] else []
-    return [number for assignment in given if assignment["topic"] == topic for number in assignment["partitions"]]
+    assigned = member["member_assignment"]["assigned_partitions"] if member["member_assignment"] else []
+    return [number for assignment in assigned if assignment["topic"] == topic for number in assignment["partitions"]]

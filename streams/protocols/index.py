@@ -204,9 +204,9 @@ class IndexReader(Protocol):
     def nearest_among(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The same among the items whose attributes, as the index has them, meet a condition.
+        """As :meth:`nearest`, among the items whose attributes, as the index has them, meet a condition.
 
-        None if this index cannot say this condition: the caller then asks for more of all items.
+        None if this index cannot express the condition: the caller then asks for more of all items.
         """
         return None
 

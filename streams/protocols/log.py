@@ -110,7 +110,7 @@ class Source(Protocol):
         """Whether the log is out of reach, as far as the last ``poll`` could tell."""
 
     def backlog(self, position: int, end: int) -> int:
-        """How much of a partition lies between two of its offsets: offsets, or bytes if offsets tell of bytes."""
+        """How much of a partition lies between two of its offsets: in offsets, or in bytes if the log counts bytes."""
 
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
@@ -123,7 +123,7 @@ class Source(Protocol):
 
         If several members leave together, a rebalance may refuse the commits of one of them, and nobody stays who could
         make them. So ``uncommitted``, what this member saved and could not commit, is committed once the group has no
-        member any more. No commit goes back by that.
+        member any more. This moves no commit back.
         """
 
 

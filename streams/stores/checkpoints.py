@@ -74,7 +74,7 @@ def next_epoch(owner: str | None) -> str:
 
 
 def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) -> Checkpoint | None:
-    """The checkpoint in these bytes; None if they are damaged or another model's, and an error in the log.
+    """The checkpoint in these bytes; None, and an error in the log, if they are damaged or another model's.
 
     Raises FormatError if another release wrote it: an older checkpoint must not take its place.
     """

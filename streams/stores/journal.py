@@ -82,7 +82,7 @@ class Journal(Protocol):
         """The last entry that added a snapshot."""
 
     def entries(self) -> list[tuple[int, JournalEntry]]:
-        """All that were not dropped, oldest first."""
+        """All entries that were not dropped, with their numbers, oldest first."""
 
     def append(self, number: int, entry: JournalEntry, epoch: str | None = None) -> bool:
         """Add an entry; False, and nothing is done, if ``number`` was taken, or ``epoch`` is gone, meanwhile."""
@@ -185,10 +185,11 @@ def newest_publication(entries: Iterable[JournalEntry], version: int | None = No
 
 
 def destination(entries: Iterable[JournalEntry], version: int | None, live: Pointer | None) -> JournalEntry | None:
-    """The publication that ``version`` stands for, whoever asks; None is the newest that nothing but a pin held.
+    """The publication that ``version`` stands for; None stands for the newest one that nothing but a pin held back.
 
-    Several snapshots may have one number: what the guard took back goes live under that of the version it judged. The
-    number stands for what is live, else for the newest that was allowed, and for a withheld one if there is no other.
+    Several snapshots may have one version: if the guard takes a version back, the reference goes live again under its
+    number. The number then stands for the live one, otherwise for the newest that was allowed, and for a withheld one
+    if there is no other.
     """
     entries = list(entries)
     if live and live.version == version:

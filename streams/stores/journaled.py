@@ -170,8 +170,8 @@ class JournaledSnapshots(ABC):
             return Written.FENCED
         book = self.journal(model)
         entries = book.entries()
-        its_own = max(number for number, entry in entries if entry.what in PUBLICATIONS and entry.snapshot == key)
-        book.drop_entries(number for number, _ in entries if number < its_own)
+        own_number = max(number for number, entry in entries if entry.what in PUBLICATIONS and entry.snapshot == key)
+        book.drop_entries(number for number, _ in entries if number < own_number)
         book.keep_only(key)
         self.drop_earlier_checkpoints(model)
         return Written.STORED

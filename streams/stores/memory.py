@@ -138,9 +138,9 @@ class MemoryStore(JournaledSnapshots):
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """The positions of the newest checkpoints."""
         with self._changed:
-            known = [(model, self._models[model]) for model in models if model in self._models]
+            present = [(model, self._models[model]) for model in models if model in self._models]
             return {
-                model: stored.checkpoints[stored.damaged][0].position for model, stored in known if stored.checkpoints
+                model: stored.checkpoints[stored.damaged][0].position for model, stored in present if stored.checkpoints
             }
 
     def peek(self, model: str) -> Checkpoint | None:

@@ -9,9 +9,9 @@ from omdml.streams.protocols.store import Pointer
 
 def not_kept(model: str, version: int | None, versions: list[int], where: str) -> NotKept:
     """The error for a version that nobody can go to."""
-    asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
+    problem = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
     return NotKept(
-        f"model {model!r}: {asked} in {where}. Versions kept: {', '.join(map(str, sorted(versions))) or 'none'}"
+        f"model {model!r}: {problem} in {where}. Versions kept: {', '.join(map(str, sorted(versions))) or 'none'}"
     )
 
 

@@ -39,7 +39,7 @@ from omdml.workers.learning.services import Services
 from omdml.workers.learning.worker import LearnerWorker
 from omdml.workers.operate import topics
 from omdml.workers.operate.replay import read_whole
-from omdml.workers.wiring.feedback_log import open_bystander
+from omdml.workers.wiring.feedback_log import open_ungrouped
 
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
@@ -118,7 +118,7 @@ def records_of(file: Path) -> list[Record]:
     log = load(str(file), {}, {}).log
     if isinstance(log, FileLog):
         log = replace(log, path=str(file.parent / log.path))
-    return [record for records in read_whole(open_bystander(log)) for record in records]
+    return [record for records in read_whole(open_ungrouped(log)) for record in records]
 
 
 def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:

@@ -15,7 +15,7 @@ from omdml.workers.operate import audit
 from omdml.workers.operate.audit import Audit, LetterPositions, ModelSum, Report
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_letters_to_read
-from omdml.workers.wiring.feedback_log import log_extents, open_bystander
+from omdml.workers.wiring.feedback_log import log_extents, open_ungrouped
 from omdml.workers.wiring.stores import open_stores
 
 # Models in the table. If there are more, it shows only those that do not add up.
@@ -26,7 +26,7 @@ COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letter
 def run(configuration: Configuration) -> bool:
     """Audit an installation; returns whether everything adds up. Raises SourceError, StoreError."""
     console, store = Console(), open_stores(configuration)
-    log = open_bystander(configuration.log)
+    log = open_ungrouped(configuration.log)
     partitions = [Partition(log.topic_id, number) for number in range(log.partitions)]
     placement = store.placement(log.topic_id) or Placement.first(log.partitioner, log.partitions)
     marks = store.marks(partitions)

@@ -186,10 +186,10 @@ def _refuse_input_as_target(target: str, inputs: Sequence[str]) -> None:
 def _manifest_at(target: str) -> Manifest | None:
     """What the catalogue there says of itself; None if there is none, or if it cannot be read."""
     from omdml.errors import CatalogueError
-    from omdml.streams.catalogues.building.destinations import what_is_at
+    from omdml.streams.catalogues.building.destinations import manifest_if_any
 
     try:
-        return what_is_at(target)
+        return manifest_if_any(target)
     except CatalogueError:
         return None
 

@@ -33,8 +33,10 @@ MAX_PER_S = 1_000_000
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several tokens. ``read`` may only read, ``feedback`` send events, ``items`` change items too, ``operator``
-    all. It may make ``max_per_s`` requests a second, and as many at once; 0: any number.
+    """One of several tokens, with a role.
+
+    ``read`` may only read, ``feedback`` also sends events, ``items`` also changes items, ``operator`` may do all. The
+    token may make ``max_per_s`` requests a second, and as many at once; 0 is any number.
     """
 
     token: str
@@ -66,8 +68,8 @@ class Access:
         origins: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        whole = {UNNAMED: NamedToken(token=token, role="operator")} if token else {}
-        self._tokens: dict[str, NamedToken] = {**whole, **(named or {})}
+        main_token = {UNNAMED: NamedToken(token=token, role="operator")} if token else {}
+        self._tokens: dict[str, NamedToken] = {**main_token, **(named or {})}
         self.private, self.origins = private, tuple(origins)
         self._rates = {name: Rate(config.max_per_s, clock) for name, config in self._tokens.items() if config.max_per_s}
         self._cookies = {name: cookie_of(config.token) for name, config in self._tokens.items()}
@@ -84,7 +86,7 @@ class Access:
     def check(self, headers: Mapping[str, str], role: Role = "feedback") -> str:
         """Let a writing request in, and answer whose token it brings; raises AccessError.
 
-        Without any token only this machine gets here; its browser may still be sent by a page of somebody else.
+        Without any token only this machine gets here. But its browser may have been sent by somebody else's page.
         """
         if not self._tokens:
             origin = headers.get("origin")
@@ -94,12 +96,12 @@ class Access:
                 )
                 raise AccessError(message, "forbidden")
             return ""
-        name = self._brings(headers)
+        name = self._token_name(headers)
         if not name:
-            raise self._unknown(headers)
-        own = self._tokens[name].role
-        if ROLES.index(own) < ROLES.index(role):
-            raise AccessError(f"the token {name!r} has the role {own}, this needs the role {role}", "forbidden")
+            raise self._unauthorized(headers)
+        token_role = self._tokens[name].role
+        if ROLES.index(token_role) < ROLES.index(role):
+            raise AccessError(f"the token {name!r} has the role {token_role}, this needs the role {role}", "forbidden")
         return name
 
     def admit(self, headers: Mapping[str, str], is_open: bool) -> None:
@@ -107,14 +109,14 @@ class Access:
 
         Raises AccessError.
         """
-        name = self._brings(headers) or self._session(headers)
+        name = self._token_name(headers) or self._session_name(headers)
         if name in self._rates and not self._rates[name].take():
             max_per_s = self._tokens[name].max_per_s
             raise AccessError(
                 f"the token {name!r} may make {max_per_s:g} requests a second: send this again later", "too_many"
             )
         if self.private and not is_open and not name:
-            raise self._unknown(headers)
+            raise self._unauthorized(headers)
 
     def session(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """The cookie, name and value, by which a browser reads what it cannot send a token for; raises AccessError.
@@ -123,8 +125,8 @@ class Access:
         """
         return self._cookies[self.check(headers, "read")]
 
-    def _brings(self, headers: Mapping[str, str]) -> str:
-        """Whose token a request brings; empty for none, and for one that nobody has."""
+    def _token_name(self, headers: Mapping[str, str]) -> str:
+        """The name of the token that a request brings; empty if it brings none, or one that this node does not have."""
         sent = headers.get("authorization", "")
         if sent[: len(SCHEME)].lower() != SCHEME:
             return ""
@@ -133,17 +135,17 @@ class Access:
         names = [name for name, token in self._tokens.items() if hmac.compare_digest(secret, token.token.encode())]
         return names[0] if names else ""
 
-    def _session(self, headers: Mapping[str, str]) -> str:
-        """Whose session a request brings; empty for none."""
+    def _session_name(self, headers: Mapping[str, str]) -> str:
+        """The name of the token whose session a request brings; empty if it brings none."""
         # Browsers send the cookies of every other program on this host too, which may hold anything, such as JSON.
-        brought = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
+        cookies = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         for name, (cookie, value) in self._cookies.items():
-            if any(sent == cookie and hmac.compare_digest(text.encode(), value.encode()) for sent, _, text in brought):
+            if any(sent == cookie and hmac.compare_digest(text.encode(), value.encode()) for sent, _, text in cookies):
                 return name
         return ""
 
     @staticmethod
-    def _unknown(headers: Mapping[str, str]) -> AccessError:
+    def _unauthorized(headers: Mapping[str, str]) -> AccessError:
         sent = headers.get("authorization", "")[: len(SCHEME)].lower() == SCHEME
         what = "this is not a token of this node" if sent else "a token is needed"
         expected = "Authorization: Bearer TOKEN, that of node.token or one of node.tokens"
@@ -155,15 +157,16 @@ class Rate:
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
         self._per_s, self._clock = per_s, clock
-        self._left, self._counted_at = per_s, clock()
+        self._remaining, self._counted_at = per_s, clock()
 
     def take(self) -> bool:
         """Take one; False if none is left just now."""
         now = self._clock()
-        self._left, self._counted_at = min(self._per_s, self._left + (now - self._counted_at) * self._per_s), now
-        if self._left < 1:
+        self._remaining = min(self._per_s, self._remaining + (now - self._counted_at) * self._per_s)
+        self._counted_at = now
+        if self._remaining < 1:
             return False
-        self._left -= 1
+        self._remaining -= 1
         return True
 
 

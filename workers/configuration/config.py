@@ -38,7 +38,7 @@ MAX_MODELS = 10_000
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
     """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it.
 
-    Of the letters' folder ``letters_keep_mb`` megabytes (of 1,000,000 bytes) are kept, the newest.
+    The newest ``letters_keep_mb`` megabytes (of 1,000,000 bytes) of dead letters are kept.
     """
 
     path: str = "feedback/"
@@ -97,8 +97,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     Their ``index`` is exact, or approximate: most of the nearest items, found by looking at fewer.
     If ``candidates`` is the address of an index that ``omdml sync`` keeps, they hold no embedded items: the index
     proposes candidates, and the live metric ranks these.
-    A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
-    A new model begins with what the ``parent``, another model, serves then.
+    A pattern covers ``max_models`` at most: otherwise a sender could fill the store by naming ever new models.
+    A new model begins with what its ``parent``, another model, serves at that time.
     Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
     1 is no limit.
     A model in ``parts`` is learned on every partition, and what the partitions make of it is added up.
@@ -125,8 +125,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         chosen = {**defaults(self.learner), **self.parameters}
         plain = {name: float(v) if type(v) is int else v for name, v in chosen.items()}
         # A digest of features has no third part, so that checkpoints from before there was a choice keep theirs.
-        rest = () if self.coordinates == "features" else (self.coordinates,)
-        return hashlib.sha256(msgspec.json.encode((self.learner, plain, *rest), order="sorted")).hexdigest()
+        third = () if self.coordinates == "features" else (self.coordinates,)
+        return hashlib.sha256(msgspec.json.encode((self.learner, plain, *third), order="sorted")).hexdigest()
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,8 +149,8 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What must hold before a snapshot goes live.
 
     About one event of ``hold_out`` is never learned: on 256 of these a candidate's margins may be lower than those of
-    an earlier version by ``tolerance`` at most, at this ``confidence``. If they say nothing good of it, its norms and
-    its spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
+    an earlier version by ``tolerance`` at most, at this ``confidence``. Unless they show a gain, its norms and its
+    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
     between modalities.
     """
 
@@ -170,7 +170,7 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The retrieval node. Whoever posts feedback or moves versions must send ``token`` or one of ``tokens``.
 
-    A node that has none of either takes both from this machine alone, and moves no versions. Whoever reads needs one
+    A node without any token takes feedback from this machine alone, and moves no versions. Whoever reads needs a token
     only if the node is ``private``. Pages of ``origins`` may ask it from a browser.
 
     ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
@@ -201,7 +201,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Prometheus is told: ``models`` names and patterns of models apart, the others together as ``other``."""
+    """What Prometheus is told: up to ``models`` names and patterns by name, the others together as ``other``."""
 
     models: int = 100
 
@@ -288,7 +288,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return None
 
     def expand(self, model: str) -> int:
-        """What nodes expand this model's queries to."""
+        """By how many nearest items nodes expand this model's queries."""
         matched = self.match(model)
         return matched[1].expand if matched else 0
 

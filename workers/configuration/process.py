@@ -110,14 +110,14 @@ def on_signals(stop: Callable[[], None]) -> None:
 
 
 def one_thread() -> None:
-    """One BLAS thread in this process, from now on: other threads would give other bytes, and cost time."""
+    """Use one BLAS thread in this process from now on: other threads would give other bytes, and cost time."""
     from omdml.blas import stay_on_one_blas_thread
 
     stay_on_one_blas_thread()
 
 
 def lend_threads() -> None:
-    """The same, but let independent parts of one refresh of a model run on two threads: that gives the same bytes.
+    """As :func:`one_thread`, but run independent parts of a model's refresh on two threads: the bytes are the same.
 
     A refresh keeps all events waiting. Both experts of DCA take equally long, and no learner has more.
     """

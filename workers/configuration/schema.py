@@ -22,7 +22,7 @@ STRUCTS = {
     "node": "NodeConfig",
     "webhook": "WebhookConfig",
 }
-# The same for sections with names of the user's.
+# The same for sections whose tables are named by users.
 NAMED_STRUCTS = {"catalogues": "CatalogueConfig", "models": "ModelConfig"}
 
 
@@ -72,6 +72,6 @@ def _model(learner: str, common: dict[str, Any]) -> dict[str, Any]:
     """What such a section holds: the learner's hyperparameters beside what every model has."""
     in_files = (option + ENDING for option in OF_NAMED["models"])
     shared = {name: common[name] for name in (*OF_ANY_LEARNER, *in_files)}
-    own = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
+    hyperparameters = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
            for name, value in defaults(learner).items()}  # fmt: skip
-    return {"properties": {**shared, **own}, "additionalProperties": False}
+    return {"properties": {**shared, **hyperparameters}, "additionalProperties": False}

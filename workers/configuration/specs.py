@@ -36,7 +36,7 @@ class Start(NamedTuple):
 
 
 def _start_of(learner: Learner, parent: int | None) -> Start:
-    # This goes by way of bytes, as for a model that was saved at its start and goes on.
+    # By way of bytes, so that it is the same learner as that of a model that was saved at its start and resumed.
     learner = Learner.from_bytes(learner.to_bytes())
     return Start(learner, learner.metric, parent)
 
@@ -103,7 +103,7 @@ class Spec(NamedTuple):
         before, now = learner._get_params(), self._parameters()
         if type(learner) is self.learner:
             shapes += [(name, before[name], now[name]) for name in SHAPE if name in before]
-        if other := [f"{name} {there!r} -> {here!r}" for name, there, here in shapes if there != here]:
+        if other := [f"{name} {was!r} -> {wanted!r}" for name, was, wanted in shapes if was != wanted]:
             raise self._misfit(checkpoint, ", ".join(other))
         try:
             return learner.learning_on(**self.parameters)
@@ -120,12 +120,12 @@ class Spec(NamedTuple):
         return parameters
 
     def _misfit(self, checkpoint: Checkpoint, what: str) -> ConfigurationError:
-        again = learn_again(checkpoint.model)
+        advice = learn_again(checkpoint.model)
         if self.parts:
-            again = f"begin the model again: omdml models reset {whole_of(checkpoint.model)}"
+            advice = f"begin the model again: omdml models reset {whole_of(checkpoint.model)}"
         return ConfigurationError(
             f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
-            f"that back, or {again}"
+            f"that back, or {advice}"
         )
 
 
@@ -148,10 +148,10 @@ class Specs:
         self.catalogues = catalogues
         self._specs: dict[str, Spec] = {}
         # One object for all models that see a catalogue in the same coordinates.
-        self._seen: dict[tuple[str, str], Catalogue] = {}
+        self._views: dict[tuple[str, str], Catalogue] = {}
         for label, config in configuration.models.items():
-            if (key := (config.catalogue, config.coordinates)) not in self._seen:
-                self._seen[key] = _in_coordinates(label, config, catalogues)
+            if (key := (config.catalogue, config.coordinates)) not in self._views:
+                self._views[key] = _in_coordinates(label, config, catalogues)
         # A worker asks a dozen times about each model of a batch, and a pattern is slow to match.
         self.find = lru_cache(REMEMBERED)(self._find)
         self.in_parts = configuration.in_parts
@@ -168,7 +168,7 @@ class Specs:
             return None
         label, config = matched
         if label not in self._specs:
-            learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
+            learner, catalogue = LEARNERS[config.learner], self._views[config.catalogue, config.coordinates]
             guard, max_models = self.configuration.guard, config.max_models
             settings = config.parameters, catalogue, config.digest(), guard, max_models
             self._specs[label] = Spec(

@@ -16,7 +16,8 @@ from omdml.retrieval.distances import squared_distances
 
 # Enough rows for every start.
 ROWS = 64
-# After one turn less a block is closed, and metrics are made again. So what is served then is made from an open block.
+# How often a comparison is learned. Blocks of comparisons close after every 16; those of dca close at its refreshes, of
+# which one comes after 40. The last turn leaves an open block, so the kernels that make a metric from one are called.
 TURNS = 41
 
 
@@ -53,7 +54,7 @@ def warm_up_searches() -> None:
 def announce_compiling(tell: Callable[[], None] | None = None) -> None:
     """Say once, as soon as a kernel is compiled because no cache holds it, that this start takes longer.
 
-    From now on, in this process; ``tell`` is called, or a line is logged.
+    This holds from now on, in this process. ``tell`` is called; without it, a line is logged.
     """
     event.register("numba:compile", _FirstCompilation(tell or _log_compiling))
 
@@ -82,7 +83,7 @@ def _log_compiling() -> None:
 def comparison(learner: Learner) -> tuple[Any, dict[str, Any]]:
     """Something to learn: a row, and what else it brings."""
     task = next(iter(getattr(learner, "tasks", None) or ()), None)
-    brought = {"margin": 1.0, "similar": True, "task": task, "weight": 1.0}
+    values = {"margin": 1.0, "similar": True, "task": task, "weight": 1.0}
     first, second = np.array([0, 1]), np.array([2, 3])
     row = list(range(learner.width)) if learner.width else Judgement(first, (first,), (second,))
-    return row, {column: brought[column] for column in learner.columns}
+    return row, {column: values[column] for column in learner.columns}

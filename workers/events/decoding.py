@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 PIECE = 32_000
 # At least this many bytes of an event are no ids. Two ids, one on either side of its comparisons, take at least 12.
 ENVELOPE_BYTES, NAME_BYTES = 64, 12
-# The most by which machines differ whose clocks are right.
+# The clocks of two machines may differ by so much although both are right.
 CLOCKS_DIFFER_S = 1.0
 Value = TypeVar("Value")
 
@@ -109,20 +109,20 @@ class Batch:
 
     def only(self, stay: list[bool]) -> Batch:
         """The batch with only the events whose flag is true."""
-        rest = Batch()
+        subset = Batch()
         for name in ("records", "events", "id_counts", "times"):
-            setattr(rest, name, list(compress(getattr(self, name), stay)))
-        rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.id_counts))))
-        return rest
+            setattr(subset, name, list(compress(getattr(self, name), stay)))
+        subset.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.id_counts))))
+        return subset
 
     def without(self, events: Sequence[int]) -> Batch:
         """The batch without these events, whose indices ascend. If they are few, this is quicker than :meth:`only`."""
-        rest, starts = Batch(), list(accumulate(self.id_counts, initial=0))
+        subset, starts = Batch(), list(accumulate(self.id_counts, initial=0))
         for name in ("records", "events", "id_counts", "times"):
-            setattr(rest, name, without_indices(getattr(self, name), events))
+            setattr(subset, name, without_indices(getattr(self, name), events))
         ids = chain.from_iterable(range(starts[event], starts[event + 1]) for event in events)
-        rest.ids = without_indices(self.ids, ids)
-        return rest
+        subset.ids = without_indices(self.ids, ids)
+        return subset
 
     def kinds(self, offsets: Collection[int] | None = None) -> Counter[str]:
         """How many events there are of each kind; if offsets are given, only of those."""
@@ -134,12 +134,12 @@ class Batch:
 
 def without_indices(values: list[Value], indices: Iterable[int]) -> list[Value]:
     """A copy of the values without those at these indices, which ascend."""
-    rest: list[Value] = []
+    remaining: list[Value] = []
     start = 0
     for index in indices:
-        rest += values[start:index]
+        remaining += values[start:index]
         start = index + 1
-    return rest + values[start:]
+    return remaining + values[start:]
 
 
 def sort_out(
@@ -260,9 +260,9 @@ def wrong_partition(model: str, partition: Partition, placement: Placement) -> F
 def unknown_model(model: str, configured: Iterable[str] = ()) -> FeedbackError:
     """The error for a model that nothing in the configuration covers; suggests the nearest of those ``configured``."""
     near = nearest(model, configured)
-    meant = f"did you mean {near!r}? Otherwise " if near else ""
+    question = f"did you mean {near!r}? Otherwise " if near else ""
     return FeedbackError(
-        f"no model {model!r} is configured: {meant}add [models.{model!r}] or a pattern that matches it",
+        f"no model {model!r} is configured: {question}add [models.{model!r}] or a pattern that matches it",
         reason="unknown_model",
     )
 

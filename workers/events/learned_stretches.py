@@ -133,19 +133,19 @@ class Stretches:
         here = batch.records[0].partition
         stay = [True] * len(batch.records)
         # The index of the piece's first event, and the events that copies in the piece are about.
-        first, asked = 0, set[tuple[Partition, int]]()
+        first, originals = 0, set[tuple[Partition, int]]()
         for index, record in enumerate(batch.records):
             original = position_of_copy(record, self._secret) if record.headers else None
             if original is None:
                 continue
             partition, offset = original
             begin = batch.records[first].offset
-            unsure = (partition == here and offset >= begin) or (partition, offset) in asked
+            unsure = (partition == here and offset >= begin) or (partition, offset) in originals
             # If the piece's events were all refused, some that are remembered now would be forgotten before this copy.
             if unsure or self._stretches[-1].count + index - first > WINDOW:
                 yield from _between(batch, stay, first, index)
-                first, asked = index, set()
-            asked.add((partition, offset))
+                first, originals = index, set()
+            originals.add((partition, offset))
             below = record.offset if partition == here else None
             stay[index] = not self.learned(partition, offset, below)
         yield from _between(batch, stay, first, len(stay))
@@ -227,7 +227,7 @@ class _StretchInMemory:
             self._refused[index] = -1 - offset
 
     def shrink(self) -> None:
-        """Remember the newest; what lies up to the others is not known any more."""
+        """Remember the newest refusals only. Whether what lies before them was learned is not known any more."""
         if len(self._refused) > WINDOW:
             self.since = int(self._offsets[-WINDOW - 1]) + 1
             self._refused = self._refused[-WINDOW:]

@@ -47,9 +47,9 @@ class Located(NamedTuple):
 
     def learn(self, learner: Learner, first: int, stop: int) -> Array:
         """Learn the events from ``first`` up to ``stop``; returns the score of each of their comparisons."""
-        these = slice(self._begin(first), self._begin(stop))
-        columns = {name: column[these] for name, column in self.columns.items()}
-        return learner.learn_many(self.compared[these], self.features, **columns).scores
+        span = slice(self._begin(first), self._begin(stop))
+        columns = {name: column[span] for name, column in self.columns.items()}
+        return learner.learn_many(self.compared[span], self.features, **columns).scores
 
     def event(self, first: int, row: int) -> int:
         """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
@@ -65,14 +65,14 @@ class Located(NamedTuple):
 
     def without(self, events: Collection[int]) -> Located:
         """A copy that lacks these events."""
-        gone = sorted(events)
-        rows = [row for event in gone for row in range(self._begin(event), int(self.ends[event]))]
+        dropped = sorted(events)
+        rows = [row for event in dropped for row in range(self._begin(event), int(self.ends[event]))]
         compared = self.compared
         return Located(
-            self.events.without(gone),
+            self.events.without(dropped),
             np.delete(compared, rows, 0) if isinstance(compared, np.ndarray) else without_indices(compared, rows),
             {name: np.delete(column, rows) for name, column in self.columns.items()},
-            np.cumsum(np.delete(np.diff(self.ends, prepend=0), gone)),
+            np.cumsum(np.delete(np.diff(self.ends, prepend=0), dropped)),
             self.features,
         )
 
@@ -189,15 +189,15 @@ def without_gone_results(batch: Batch, rows: Array, width: int) -> tuple[Batch, 
     stay = np.ones(len(rows), bool)
     id_counts, start = [], 0
     for event, count in zip(batch.events, batch.id_counts, strict=True):
-        these = slice(start, start + count)
-        if type(event) is Page and rows[these].min() < 0:
-            stay[these] = learned_of_page(event, batch.ids[these], rows[these], width)
-        id_counts.append(int(stay[these].sum()))
+        span = slice(start, start + count)
+        if type(event) is Page and rows[span].min() < 0:
+            stay[span] = learned_of_page(event, batch.ids[span], rows[span], width)
+        id_counts.append(int(stay[span].sum()))
         start += count
-    rest = Batch()
-    rest.records, rest.events, rest.times = batch.records, batch.events, batch.times
-    rest.ids, rest.id_counts = list(compress(batch.ids, stay)), id_counts
-    return rest, rows[stay]
+    shortened = Batch()
+    shortened.records, shortened.events, shortened.times = batch.records, batch.events, batch.times
+    shortened.ids, shortened.id_counts = list(compress(batch.ids, stay)), id_counts
+    return shortened, rows[stay]
 
 
 def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> Array:
@@ -205,9 +205,9 @@ def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> 
 
     If there is no such comparison, all are named.
     """
-    brought = page.features or {}
-    there = (rows >= 0) | np.array([item in brought for item in ids], bool)
-    learned = there.reshape(-1, width).all(axis=1)
+    own_vectors = page.features or {}
+    has_vectors = (rows >= 0) | np.array([item in own_vectors for item in ids], bool)
+    learned = has_vectors.reshape(-1, width).all(axis=1)
     return np.repeat(learned, width) if learned.any() else np.ones(len(ids), bool)
 
 

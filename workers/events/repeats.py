@@ -78,15 +78,15 @@ class SeenIds:
             return
         start = 0
         while start < len(hashes):
-            stay, start = self._run(hashes, start)
+            stay, start = self._longest_piece(hashes, start)
             if any(stay):
                 yield NewEvents(batch.only(stay), list(compress(hashes, stay)))
 
     def add(self, events: NewEvents, refused: Sequence[Refusal]) -> None:
         """Remember the ids of a piece that was taken, except those of refused events."""
-        without = {refusal.record.offset for refusal in refused}
+        refused_offsets = {refusal.record.offset for refusal in refused}
         taken = zip(events.batch.records, events.hashes, strict=True)
-        new = [number for record, number in taken if number is not None and record.offset not in without]
+        new = [number for record, number in taken if number is not None and record.offset not in refused_offsets]
         self._hashes = np.concatenate([self._hashes, np.array(new, "<u8")])[-WINDOW:]
 
     def _knows_any(self, ids: Sequence[int]) -> bool:
@@ -94,7 +94,7 @@ class SeenIds:
             return any((self._hashes == number).any() for number in ids)
         return bool(np.isin(np.array(ids, "<u8"), self._hashes).any())
 
-    def _run(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
+    def _longest_piece(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
         """The longest piece from ``begin`` on, so that it is certain which events repeat, and the piece's end."""
         place_of = {number: index for index, number in enumerate(self._hashes.tolist())}
         # This many ids can be added before the oldest one leaves the window, and one more for each place after it.

@@ -122,15 +122,15 @@ class Merging:
             if merged:
                 whole.look_from = ended + max(self._interval_s, (ended - began) * (1 / SHARE - 1))
 
-    # 1
+    # Step 1.
     def _claim(self, name: str, whole: Whole) -> MergedModel | None:
         """Become the owner of a whole model; None while a command changes its parts."""
         services, owned = self._services, whole.owned
         spec, store = services.specs.of(name), services.store
         begun = begin(name, spec, store, owned.partition, owned.placement, services.platform)
-        self._written(begun or Written.STORED, name, owned)
-        known = store.peek(name)
-        if known is not None and (record := record_of(known)) is not None and record.pending:
+        self._check_written(begun or Written.STORED, name, owned)
+        stored = store.peek(name)
+        if stored is not None and (record := record_of(stored)) is not None and record.pending:
             # Its command must be able to finish, so nothing is claimed.
             why = f"{record.pending} changes its parts, or was interrupted: run it again"
             self._wait(name, whole, "pending", why, PENDING_S)
@@ -167,11 +167,11 @@ class Merging:
         model = whole.model
         if model is None:
             return False
-        # 2
+        # Step 2.
         positions = positions_of(name, services.store, owned, model.record.vector)
         if positions == whole.merged and not whole.unpublished:
             return False
-        # 3
+        # Step 3.
         before = model.record.vector
         now = Vector.at(positions)
         if behind := now.behind(before):
@@ -179,23 +179,23 @@ class Merging:
             whole.model = None
             self._wait(name, whole, f"behind {behind[0]}", fell_behind(behind, now, before), AGAIN_S)
             return False
-        # 4
+        # Step 4.
         model.go_to(owned.partition.topic_id, owned.placement, read_parts(name, services.store, positions))
         if behind := model.record.vector.behind(before):
             # A part changed between the look and the reading, or its newest checkpoint is damaged.
             whole.model = None
             self._wait(name, whole, f"behind {behind[0]}", fell_behind(behind, model.record.vector, before), AGAIN_S)
             return False
-        # 5
+        # Step 5.
         checkpoint = model.checkpoint(services.platform)
         saved = services.store.save(checkpoint, model.epoch, placement=owned.placement)
-        self._written(saved, name, owned)
+        self._check_written(saved, name, owned)
         services.allowance.spend(len(checkpoint.state))
-        # 6
+        # Step 6.
         snapshot = model.snapshot()
         withheld = model.judge.verdict(snapshot.metric, snapshot.version)
         published = services.store.publish(snapshot, model.epoch, withheld, owned.models.assumed)
-        self._written(published, name, owned)
+        self._check_written(published, name, owned)
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
         whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
@@ -206,7 +206,7 @@ class Merging:
         log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
         return True
 
-    def _written(self, answer: Written, name: str, owned: OwnedPartition) -> None:
+    def _check_written(self, answer: Written, name: str, owned: OwnedPartition) -> None:
         fenced = f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
         check_written(answer, owned.partition.topic_id, fenced)
 
@@ -253,10 +253,10 @@ def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterato
 def fell_behind(numbers: Sequence[int], now: Vector, before: Vector) -> str:
     """A sentence about parts that are not as far as they were."""
     number = numbers[0]
-    here, there = now.positions.get(number), before.positions[number]
+    offset, merged_offset = now.positions.get(number), before.positions[number]
     return (
-        f"part {number} {'has learned nothing' if here is None else f'is at offset {here}'}, but had reached offset "
-        f"{there} when it was last merged. It learns again what it lacks"
+        f"part {number} {'has learned nothing' if offset is None else f'is at offset {offset}'}, but had reached "
+        f"offset {merged_offset} when it was last merged. It learns again what it lacks"
     )
 
 

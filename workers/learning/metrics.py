@@ -97,13 +97,13 @@ class Intake:
     """What comes in: events, and how far the worker is behind the log."""
 
     def __init__(self, new: Families, models: ModelLabels, topic: str, lag_unit: str) -> None:
-        self._models, known, kinds = models, models.all(), KINDS.values()
+        self._models, labels, kinds = models, models.all(), KINDS.values()
         self.events = new.counter(
-            "events_total", "Events taken from the log", model=known, kind=kinds, outcome=OUTCOMES
+            "events_total", "Events taken from the log", model=labels, kind=kinds, outcome=OUTCOMES
         )
         at_zero(self.events, [UNKNOWN], [UNKNOWN, *kinds], ["refused"])
         self.ahead = new.counter(
-            "events_ahead_total", "Events that claim to have happened after they were logged", model=known
+            "events_ahead_total", "Events that claim to have happened after they were logged", model=labels
         )
         self.letters = new.counter("dead_letters_total", "Events that could not be learned", reason=REASONS)
         newest = f"{lag_unit.capitalize()} between the newest taken record and the end of the log"
@@ -172,12 +172,12 @@ class Learning:
     """Metrics of learning, by model: how much was learned, and how well the metric knew it before."""
 
     def __init__(self, new: Families, models: ModelLabels) -> None:
-        self._models, known = models, models.all()
-        self.comparisons = new.counter("comparisons_total", "Comparisons learned", model=known)
-        self.mistakes = new.counter("mistakes_total", "Comparisons that the metric ordered wrongly", model=known)
-        self.updates = new.counter("updates_total", "Comparisons that changed the metric", model=known)
-        self.drift = new.counter("drift_alarms_total", "Alarms about mistakes that became more frequent", model=known)
-        self.seconds = new.seconds("learn", "Seconds to look up and learn one batch", FAST, model=known)
+        self._models, labels = models, models.all()
+        self.comparisons = new.counter("comparisons_total", "Comparisons learned", model=labels)
+        self.mistakes = new.counter("mistakes_total", "Comparisons that the metric ordered wrongly", model=labels)
+        self.updates = new.counter("updates_total", "Comparisons that changed the metric", model=labels)
+        self.drift = new.counter("drift_alarms_total", "Alarms about mistakes that became more frequent", model=labels)
+        self.seconds = new.seconds("learn", "Seconds to look up and learn one batch", FAST, model=labels)
         self.hedge_loss = new.gauge("hedge_loss", "Loss of Hedge's mix of modalities or experts, summed up", model=())
         self.hedge_loss_bound = new.gauge(
             "hedge_loss_bound", "Upper bound of the loss of Hedge's mix; infinite if there is none", model=()
@@ -224,21 +224,26 @@ class Output:
     """What goes out: the guard's decisions, publications, checkpoints."""
 
     def __init__(self, new: Families, models: ModelLabels) -> None:
-        self._models, known = models, models.all()
+        self._models, labels = models, models.all()
         outcomes = [Written.STORED.value, Written.ALREADY.value, WITHHELD, TAKEN_BACK]
-        self.publications = new.counter("publications_total", "Snapshots written to the store", outcome=outcomes)
+        self.publications = new.counter(
+            "publications_total",
+            "Snapshots written to the store; already: the store had it; held: withheld by the guard; taken_back: an "
+            "earlier version is live again",
+            outcome=outcomes,
+        )
         self.decisions = new.counter(
             "guard_decisions_total", "Decisions about whether a version may go live",
-            model=known, decision=["live"], reason=["ok"],
+            model=labels, decision=["live"], reason=["ok"],
         )  # fmt: skip
-        at_zero(self.decisions, known, [WITHHELD], WORDS)
+        at_zero(self.decisions, labels, [WITHHELD], WORDS)
         self.margin = new.gauge("guard_margin", GUARD_MARGIN, model=())
         self.doubt = new.gauge("guard_doubt", GUARD_DOUBT, model=())
-        self.withheld = new.gauge("models_held", "Models whose newest version the guard withholds", model=known)
+        self.withheld = new.gauge("models_held", "Models whose newest version the guard withholds", model=labels)
         self.withheld_since = new.gauge(
             "held_since_timestamp_seconds",
             "When withholding began, for the model withheld longest; 0 if none is",
-            model=known,
+            model=labels,
         )
         self.publish_seconds = new.seconds("publish", "Seconds to publish one snapshot", STORE)
         self.checkpoint_seconds = new.seconds("checkpoint", "Seconds to save one checkpoint", STORE)

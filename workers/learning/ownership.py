@@ -151,21 +151,21 @@ class Ownership:
         everything without saving: the new owners learn that from the log. Its next poll joins the group again; if
         another process took its ``log.member``, that poll raises SourceRefused.
         """
-        for partition, before in list(self.partitions.items()):
-            again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
-            start = again.start(before.mark.verified)
-            if start is not None and before.mark.verified is None and before.first is not None:
-                # There was no mark when this owner began, and no other place says where.
-                start = again.mark.verified = min(start, before.first)
+        for partition, earlier in list(self.partitions.items()):
+            renewed = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
+            start = renewed.start(earlier.mark.verified)
+            if start is not None and earlier.mark.verified is None and earlier.first is not None:
+                # There was no mark when this owner began, and nothing else says where it began.
+                start = renewed.mark.verified = min(start, earlier.first)
             if start is not None and not self._is_member(partition, start, poll):
                 log.warning("expelled", reason=str(self.doubt), action="gives up all partitions and joins again")
                 self.lost(list(self.partitions))
                 break
             begin = next(
-                (offset for offset in (start, before.first, self.untaken(partition)) if offset is not None), None
+                (offset for offset in (start, earlier.first, self.untaken(partition)) if offset is not None), None
             )
-            before.drop_all()
-            self.partitions[partition] = again
+            earlier.drop_all()
+            self.partitions[partition] = renewed
             self.polled.pop(partition, None)
             if begin is not None:
                 self.services.source.seek(partition, begin)
@@ -182,7 +182,7 @@ class Ownership:
     def _is_member(self, partition: Partition, start: int, poll: Callable[[], list[Record]]) -> bool:
         result = self.services.source.commit({partition: start})
         if result is CommitResult.UNKNOWN:
-            # Rebalances go on inside a poll.
+            # A rebalance makes progress only inside a poll.
             self._pass_over(by_partition(poll()))
             raise SourceError(f"{self.doubt}; it is unknown for now whether this worker is still a member of its group")
         return result is CommitResult.RECORDED

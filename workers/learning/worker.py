@@ -108,7 +108,7 @@ class LearnerWorker:
                 log.warning("letters_not_closed", reason=str(error), action="the next start writes them again")
 
     def step(self) -> None:
-        """One turn: poll, take, publish, save, each if it is time."""
+        """Make one turn of the loop: poll, take, publish, save, each if it is time."""
         try:
             self._measures.begin_turn()
             self._measure()

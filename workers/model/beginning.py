@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 def beginning(spec: Spec, store: Store, name: str = "") -> Start:
-    """What a model begins with now; raises StartError as of the specification, else what the store raises.
+    """What a model begins with now; raises StartError as the specification does, and what the store raises.
 
     Its parent may be learned by another worker, on another partition: what that published last is read, and nobody
     waits for more. The start that this makes is kept, because a pattern's models come by the thousand.
@@ -31,21 +31,21 @@ def beginning(spec: Spec, store: Store, name: str = "") -> Start:
     if part := part_of(name):
         learner = start_of_parts(part.model, spec, store)
         return Start(learner, learner.metric)
-    plain = spec.start()
+    own_start = spec.start()
     if not spec.parent:
-        return plain
+        return own_start
     pointer, generation = store.current(spec.parent), spec.catalogue.generation
     if pointer is None:
         return _start_without_parent(spec, NOTHING)
     key = f"{generation} {pointer.digest}"
     if key not in spec.starts:
-        made = _from_parent(spec, store)
-        if made is plain:
-            return plain
+        start = _from_parent(spec, store)
+        if start is own_start:
+            return own_start
         # Only the newest is kept: a parent may move many times a second.
         for older in set(spec.starts) - {generation}:
             del spec.starts[older]
-        spec.starts[key] = made
+        spec.starts[key] = start
     return spec.starts[key]
 
 

@@ -28,7 +28,7 @@ PARENTS = 4
 
 log = structlog.get_logger(__name__)
 
-# A start is looked at once, and not for every model of a pattern.
+# Guards by their start, because a start is examined once, and not for every model of a pattern.
 _guard_of = lru_cache(STARTS)(Guard)
 _guard_of_child = lru_cache(PARENTS)(Guard)
 
@@ -53,8 +53,8 @@ class Claimed(NamedTuple):
 def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     """Become the owner of a model, and resume it with today's settings.
 
-    Raises ConfigurationError if its state does not fit them or it cannot start, CorruptError if its state is none
-    of its learner's, else what the store raises.
+    Raises ConfigurationError if its state does not fit them or it cannot start, CorruptError if its state is no
+    state of its learner, and what the store raises.
     """
     claimed, live = store.claim(name), store.current(name)
     return resume_claimed(name, spec, claimed, live, store, platform, store.secret())
@@ -86,7 +86,7 @@ def claim_all(
 def resume_claimed(
     name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str, secret: bytes
 ) -> Claimed:
-    """Make the model of a claim, from its checkpoint or from its start; errors as of :func:`claim`.
+    """Make the model of a claim, from its checkpoint or from its start; raises as :func:`claim` does.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def adopt_hold_out(model: OwnedModel, spec: Spec) -> list[ChangedSetting]:
         hold_out.every = spec.guard.every
         changes.append(ChangedSetting("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
         if not before:
-            # Nothing was compared while the guard was off: it begins with what is there.
+            # Nothing was compared while the guard was off: the present metric becomes its first reference.
             model.judge.compare_by(Guard(spec.guard, model.learner.metric))
     if (secret_before := hold_out.secret) != model.judge.draw.fingerprint:
         hold_out.secret = model.judge.draw.fingerprint
@@ -190,7 +190,10 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[ChangedSe
 
 
 def served_snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
-    """What nodes answer with, or that of a version; None if there is none, or it is damaged, which is logged."""
+    """The snapshot that nodes answer with, or the one of ``version``; None if there is none.
+
+    A damaged one is logged, and counts as none.
+    """
     try:
         loaded = store.load(name, version)
     except CorruptError as error:

@@ -65,14 +65,14 @@ class OwnedModel(StoredModel):
             Events of this model that came with these and are no part of the batch.
         """
         self.trails.take()
-        here = batch.records[0].partition
-        self.stretches.open(here, batch.records[0].offset)
-        self.stretches.refuse(here, offsets_of(already_refused))
+        partition = batch.records[0].partition
+        self.stretches.open(partition, batch.records[0].offset)
+        self.stretches.refuse(partition, offsets_of(already_refused))
         if batch.identified or batch.resent:
             not_learned = self._take_new(batch, timed)
         else:
             not_learned, self.repeated = self._take(batch, timed), frozenset()
-            self.stretches.refuse(here, offsets_of(not_learned))
+            self.stretches.refuse(partition, offsets_of(not_learned))
         self.next = batch.records[-1].offset + 1
         self.stretches.end(self.next)
         return not_learned
@@ -85,16 +85,16 @@ class OwnedModel(StoredModel):
     def _take_new(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn the events of a batch that are no copies of learned ones and do not repeat the id of one."""
         refused: list[Refusal] = []
-        held: set[int] = set()
+        held_out: set[int] = set()
         new: list[Record] = []
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
         for events in self.new_events(batch):
             not_learned = self._take(events.batch, timed)
             self.remember(events, not_learned)
             refused += not_learned
-            held |= self.held_out
+            held_out |= self.held_out
             new += events.batch.records
-        self.held_out, self.repeated = frozenset(held), frozenset()
+        self.held_out, self.repeated = frozenset(held_out), frozenset()
         if len(new) < len(batch.records):
             self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
         self.progress.tally.repeated += len(self.repeated)
@@ -129,15 +129,17 @@ class OwnedModel(StoredModel):
     def _learn(self, located: Located, held_out: deque[HeldOutOfBatch], timed: Timed) -> list[Refusal]:
         """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
-        # The errors, by the number of their event.
-        bad: dict[int, FeedbackError] = {}
+        # Why events cannot be learned, by their index.
+        errors: dict[int, FeedbackError] = {}
         first = 0
         while first < len(records):
-            if first in bad:
+            if first in errors:
                 first += 1
                 continue
             due = self.judge.guard.next_decision(self.learner.version)
-            stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
+            stop = min(
+                [located.reaches(first, due - self.learner.version), *(event for event in errors if event > first)]
+            )
             try:
                 self._note_learned(times[first:stop], located.learn(self.learner, first, stop))
                 self.trails.trace(records[first:stop])
@@ -145,15 +147,17 @@ class OwnedModel(StoredModel):
             except FeedbackError as error:
                 if error.row is None:
                     raise
-                bad[located.event(first, error.row)] = error
+                errors[located.event(first, error.row)] = error
                 continue
             if self.learner.version >= due:
                 self.judge.keep(held_out, before=stop)
                 with timed("judge"):
                     self._decide()
         self.judge.keep(held_out)
-        kinds = [kind_of(event) for event in located.events.events] if bad else []
-        return [Refusal.of(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
+        kinds = [kind_of(event) for event in located.events.events] if errors else []
+        return [
+            Refusal.of(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(errors.items())
+        ]
 
     def _note_learned(self, event_times: list[float | None], scores: Array) -> None:
         """Count the mistakes among events that were learned, look for drift in them, and note how new they are."""

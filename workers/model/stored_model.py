@@ -161,15 +161,15 @@ class StoredModel:
         A lower number would look like the late write of an earlier owner. It names no events, because it brings none
         that nodes do not know.
         """
-        again = {"metric": self.judge.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
-        return msgspec.structs.replace(self.snapshot(), **again)
+        changes = {"metric": self.judge.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
+        return msgspec.structs.replace(self.snapshot(), **changes)
 
     @property
     def metric(self) -> Metric:
         """The learned metric. It is one object until more is learned, or until :meth:`shrink` drops it."""
-        made_of = (self.learner, self.learner.version)
-        if self._metric is None or self._metric[0] != made_of:
-            self._metric = made_of, self.learner.metric
+        key = (self.learner, self.learner.version)
+        if self._metric is None or self._metric[0] != key:
+            self._metric = key, self.learner.metric
         return self._metric[1]
 
     def _decide(self) -> None:

@@ -34,7 +34,7 @@ class Trails:
         self.new: Trail | None = None
         self.traced = ""
         self._model = model
-        # Those of the last publications.
+        # The trails of the last publications.
         self._earlier: tuple[Trail, ...] = ()
         self._taken_at = 0.0
 
@@ -54,7 +54,7 @@ class Trails:
                 place = {"partition": record.partition.number, "offset": record.offset}
                 log.debug("traced_event_learned", model=self._model, trace_id=traces.trace_id(context), **place)
                 now = time.time()
-                context = traces.passed("worker.learn", context, self._taken_at, now, model=self._model, **place)
+                context = traces.record_stage("worker.learn", context, self._taken_at, now, model=self._model, **place)
                 self.traced = self.traced or context
                 if self.new and not self.new.trace:
                     self.new = msgspec.structs.replace(self.new, trace=context)
@@ -67,7 +67,7 @@ class Trails:
         """Note that a snapshot was published. For a while later snapshots repeat its trail, for nodes that skip it."""
         if self.new and self.new.trace:
             version, now = snapshot.version, time.time()
-            traces.passed("snapshot.publish", self.new.trace, begun_at, now, model=self._model, version=version)
+            traces.record_stage("snapshot.publish", self.new.trace, begun_at, now, model=self._model, version=version)
         trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
         if len(trails) > TRAILS:
             trails.appendleft(trails.popleft().with_later(trails.popleft()))

@@ -112,8 +112,8 @@ class UserShares:
 
     def _has_room(self, user: int, count: int) -> bool:
         """Whether a user may have this many more comparisons, once the oldest events have made room for them."""
-        taken = self._comparisons.get(user, 0) + count
-        if taken <= self.limit:
+        user_total = self._comparisons.get(user, 0) + count
+        if user_total <= self.limit:
             return True
         if count > self.limit:
             return False
@@ -123,8 +123,8 @@ class UserShares:
                 return False
             excess -= comparisons
             if owner == user:
-                taken -= comparisons
-                if taken <= self.limit:
+                user_total -= comparisons
+                if user_total <= self.limit:
                     return True
         return False
 

@@ -204,7 +204,7 @@ class NodeMetrics:
             self.fresh.labels(label).observe(max(0.0, age))
         for stage, seconds in zip(STAGES, stages_of(trail, later), strict=True):
             self.stages.labels(stage).observe(seconds, exemplar)
-        traces.passed("node.swap", trail.trace, *later[1:], model=label, version=trail.version)
+        traces.record_stage("node.swap", trail.trace, *later[1:], model=label, version=trail.version)
 
     def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
         """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""

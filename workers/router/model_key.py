@@ -11,14 +11,14 @@ from omdml.workers.configuration.model_names import MAX_NAME, check_name
 from omdml.workers.events.decoding import content_type
 
 
-class Named(msgspec.Struct, gc=False):
+class ModelField(msgspec.Struct, gc=False):
     """The one field of an event that a router reads. Workers check the rest."""
 
     model: str
 
 
-_json = msgspec.json.Decoder(Named)
-_messagepack = msgspec.msgpack.Decoder(Named)
+_json = msgspec.json.Decoder(ModelField)
+_messagepack = msgspec.msgpack.Decoder(ModelField)
 
 
 def key_of(record: Record) -> bytes | None:

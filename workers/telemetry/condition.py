@@ -104,8 +104,8 @@ class Messenger:
 def pause_s() -> float:
     """Seconds between two messages: at most half of what the watchdog of this process allows."""
     microseconds = os.environ.get(WATCHDOG, "")
-    ours = os.environ.get(WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
-    return min(TICK_S, int(microseconds) / 2e6) if ours and microseconds.isdigit() and int(microseconds) else TICK_S
+    is_ours = os.environ.get(WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
+    return min(TICK_S, int(microseconds) / 2e6) if is_ours and microseconds.isdigit() and int(microseconds) else TICK_S
 
 
 def send(lines: list[str]) -> bool:
@@ -113,7 +113,7 @@ def send(lines: list[str]) -> bool:
     address = os.environ.get(SOCKET, "")
     if not address or not lines:
         return False
-    # A name that begins with @ is none in the file system.
+    # A name that begins with @ is not that of a file: its first byte is NUL.
     place = f"\0{address[1:]}" if address.startswith("@") else address
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as speaker:
         speaker.setblocking(False)

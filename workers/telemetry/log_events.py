@@ -63,7 +63,7 @@ class LogEvents(Collector):
     """The counts, as Prometheus takes them."""
 
     def collect(self) -> Iterator[Any]:
-        """One sample for each event of the log that was counted."""
+        """One sample for each event that the log may have, at 0 until it comes."""
         family = CounterMetricFamily("omdml_log_events", "Lines of the log", labels=["level", "event"])
         with _lock:
             counts = {**dict.fromkeys(((level, OTHER) for level in EVENTS), 0), **dict.fromkeys(KNOWN, 0), **_counts}

@@ -18,7 +18,7 @@ from omdml.errors import ConfigurationError
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import PATH, SingleModels
 
-# Seconds that a client may send nothing, or read nothing of its answer. After as long, no more of a head is read.
+# Seconds that a client may send nothing, or read nothing of its answer; and seconds that a request's head may take.
 REQUEST_S = 10.0
 # The library takes a hundred fields of 64 KiB each.
 MAX_HEAD_BYTES = 64 << 10
@@ -26,8 +26,8 @@ MAX_HEAD_BYTES = 64 << 10
 MAX_CONNECTIONS = 200
 
 
-class Head(io.RawIOBase):
-    """What a client sends, which raises TimeoutError if it takes too long or is too long.
+class RequestHead(io.RawIOBase):
+    """The head of a request. Reading it raises TimeoutError if that takes too long, or if it is too long.
 
     A socket's own timeout begins again with every byte. It is not changed for each read: after every change this thread
     waits until the one that learns gives the interpreter back. A worker with little processor answered too late then.
@@ -49,7 +49,7 @@ class Head(io.RawIOBase):
         return count
 
 
-class Silent(WSGIRequestHandler):
+class SilentHandler(WSGIRequestHandler):
     """Logs no requests, and waits for none for ever."""
 
     timeout = REQUEST_S
@@ -57,7 +57,7 @@ class Silent(WSGIRequestHandler):
     def setup(self) -> None:
         """Bound what is read of this connection."""
         super().setup()
-        self.rfile = io.BufferedReader(Head(self.connection, self.timeout))
+        self.rfile = io.BufferedReader(RequestHead(self.connection, self.timeout))
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 # as the library has it
         """Do not log requests of probes: they come every few seconds."""
@@ -74,7 +74,9 @@ def serve_probes(
 
     Without a ``condition`` there are no probes, without ``models`` there is no /metrics/models.
     """
-    server = make_server(host, port, application(registry, condition, models), server_class(host), handler_class=Silent)
+    server = make_server(
+        host, port, application(registry, condition, models), server_class(host), handler_class=SilentHandler
+    )
     threading.Thread(target=server.serve_forever, name="omdml-probes", daemon=True).start()
     return server.server_port
 
@@ -133,8 +135,8 @@ def application(
                 message=f"there are /metrics, {PATH} (of a worker), /healthz and /readyz",
             )
         now = condition()
-        well = now.alive if path == "/healthz" else now.ready
-        if well:
+        is_well = now.alive if path == "/healthz" else now.ready
+        if is_well:
             return answer(start, "200 OK", status="ok" if path == "/healthz" else "ready", message=now.status)
         error = "stuck" if path == "/healthz" else "not_ready"
         return answer(start, "503 Service Unavailable", error=error, message=now.status)

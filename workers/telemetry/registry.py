@@ -94,16 +94,16 @@ def at_zero(family: Family, *values: Iterable[str]) -> Family:
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that tells of the process, its Python, its software, and how often the log said what."""
-    # It applies to all metrics of the process: a sample more for each, which nobody reads.
+    """A registry with metrics of the process, its Python, its software, and the lines of its log."""
+    # Each metric of the process would have one more sample, the time when it was made, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call] # as the library has it
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     registry.register(LogEvents())
-    built = {"version": version("omdml"), "python": platform.python_version()}
-    built |= {name: version(name) for name in ("numpy", "numba", "kafka-python", "redis")}
-    labels = [name.replace("-", "_") for name in built]
+    versions = {"version": version("omdml"), "python": platform.python_version()}
+    versions |= {name: version(name) for name in ("numpy", "numba", "kafka-python", "redis")}
+    labels = [name.replace("-", "_") for name in versions]
     build = Gauge("omdml_build_info", "Versions of the software that runs, always 1", labels, registry=registry)
-    build.labels(*built.values()).set(1)
+    build.labels(*versions.values()).set(1)
     return registry

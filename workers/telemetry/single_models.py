@@ -1,4 +1,4 @@
-"""What single models tell, at /metrics/models: for a person, or for a scrape of its own that is slow. It is bounded."""
+"""Figures of single models, at /metrics/models: for a person, or for a rare scrape of its own. The page is bounded."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class SingleModels:
     def page(self, query: str = "") -> CollectorRegistry:
         """The models that a URL's query asks for: ``model=NAME``, ``model=shop-*`` or nothing; ConfigurationError."""
         fields = parse_qs(query, keep_blank_values=True)
-        asked = fields.pop("model", ["*"])
-        if fields or len(asked) != 1:
+        patterns = fields.pop("model", ["*"])
+        if fields or len(patterns) != 1:
             raise ConfigurationError(
                 f"{PATH}?{shortened(query)}: expected nothing, or model=NAME once; * in it stands for any letters"
             )
         registry = CollectorRegistry()
-        registry.register(ModelGauges(self._process, self._meanings, self.ask, asked[0]))
+        registry.register(ModelGauges(self._process, self._meanings, self.ask, patterns[0]))
         return registry
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 HEADER = "traceparent"
-# An unknown, newer version may have more fields; those of version 00 are read all the same.
+# A newer version of the standard may have more fields; those of version 00 are read all the same.
 _CONTEXT = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 # The flags that there are: sampled, and random. The standard wants all others to be sent as 0.
 _FLAGS = 0b11
@@ -89,8 +89,8 @@ def start(service: str) -> None:
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.addHandler(_ToOurLog())
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
-    provider = TracerProvider(resource=Resource.create(named))
+    attributes = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
+    provider = TracerProvider(resource=Resource.create(attributes))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     _tracer = provider.get_tracer("omdml")
 
@@ -103,22 +103,25 @@ def span(name: str, parent: str, **attributes: str | int) -> Iterator[str]:
         return
     from opentelemetry.trace import set_span_in_context
 
-    new = _tracer.start_span(name, _parent(parent), attributes=attributes)
+    new_span = _tracer.start_span(name, _parent(parent), attributes=attributes)
     try:
-        yield _handed_on(set_span_in_context(new))
+        yield _header_of(set_span_in_context(new_span))
     finally:
-        new.end()
+        new_span.end()
 
 
-def passed(name: str, parent: str, begun_at: float, ended_at: float, **attributes: str | int) -> str:
-    """A stage that is over, in seconds since the epoch; returns the context to hand on, as :func:`span` gives it."""
+def record_stage(name: str, parent: str, begun_at: float, ended_at: float, **attributes: str | int) -> str:
+    """Send a span of a stage that is over, with times in seconds since the epoch.
+
+    Returns the context to hand on, as :func:`span` gives it.
+    """
     if _tracer is None or not parent:
         return parent
     from opentelemetry.trace import set_span_in_context
 
-    new = _tracer.start_span(name, _parent(parent), attributes=attributes, start_time=int(begun_at * 1e9))
-    new.end(int(ended_at * 1e9))
-    return _handed_on(set_span_in_context(new))
+    new_span = _tracer.start_span(name, _parent(parent), attributes=attributes, start_time=int(begun_at * 1e9))
+    new_span.end(int(ended_at * 1e9))
+    return _header_of(set_span_in_context(new_span))
 
 
 class _ToOurLog(logging.Handler):
@@ -134,7 +137,7 @@ def _parent(context: str) -> Context | None:
     return TraceContextTextMapPropagator().extract({HEADER: context}) if context else None
 
 
-def _handed_on(context: Context) -> str:
+def _header_of(context: Context) -> str:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}

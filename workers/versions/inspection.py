@@ -56,7 +56,7 @@ def parts(metric: Metric) -> Iterator[MetricTensor]:
         yield MetricTensor(name, tensor.shape, norm, float(values.max()), float(values.min()), directions)
 
 
-def weighed(metric: Metric) -> str:
+def weight_owner(metric: Metric) -> str:
     """What the weights of a metric are of: a modality, or an expert that embeds all modalities together."""
     return "expert" if isinstance(metric, CosineMetric) else "modality"
 

@@ -76,18 +76,18 @@ def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
 
     Raises StoreError if none is kept.
     """
-    now = live(store, model).version
+    live_version = live(store, model).version
     lines = store.history(model)
     present, sound = since_reset(lines), not_taken_back(lines)
     was_live = [
         publication
         for publication in present
-        if publication["what"] == "published" and publication["version"] < now and publication in sound
+        if publication["what"] == "published" and publication["version"] < live_version and publication in sound
     ]
     for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
         if servable(store, model, line, kind):
             return int(line["version"])
     raise NotKept(
-        f"model {model!r}: nothing older than version {now} is kept in {store} that nodes could serve: "
+        f"model {model!r}: nothing older than version {live_version} is kept in {store} that nodes could serve: "
         "this is the oldest"
     )

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
-from omdml.streams.catalogues.opening import glance
+from omdml.streams.catalogues.opening import open_manifest
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.streams.stores.journal import PINNED, PUBLICATIONS, JournalEntry, destination
 from omdml.workers.configuration.config import Configuration
@@ -63,14 +63,14 @@ class KindOf(Protocol):
 
 def catalogue_kinds(configuration: Configuration) -> KindOf:
     """Answers what a model's catalogue is now; each is looked at once."""
-    looked = cache(glance)
+    manifest_at = cache(open_manifest)
 
     def of(model: str) -> Kind | None:
         matched = configuration.match(model)
         if matched is None:
             return None
         config = matched[1]
-        return looked(configuration.catalogues[config.catalogue].path).in_coordinates(config.coordinates)
+        return manifest_at(configuration.catalogues[config.catalogue].path).in_coordinates(config.coordinates)
 
     return of
 
@@ -153,13 +153,13 @@ def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | No
 
 
 def loadable(
-    store: SnapshotStore, model: str, lines: Sequence[Line], every: Sequence[Line], kind_of: KindOf
+    store: SnapshotStore, model: str, lines: Sequence[Line], whole_history: Sequence[Line], kind_of: KindOf
 ) -> list[str]:
     """For each of these lines of a history: whether nodes can load the snapshot that it brought; empty for moves.
 
-    ``every`` is the whole history. Raises StoreError if the store cannot be asked.
+    Raises StoreError if the store cannot be asked.
     """
-    live, entries = store.current(model), [JournalEntry(**line) for line in every]
+    live, entries = store.current(model), [JournalEntry(**line) for line in whole_history]
     versions = {line["version"] for line in lines if line["what"] in PUBLICATIONS}
     stands_for = {version: destination(entries, version, live) for version in versions}
     problems = {version: unservable(store, model, version, kind_of) for version in versions}
@@ -168,11 +168,11 @@ def loadable(
         version, problem = line["version"], problems.get(line["version"])
         if line["what"] not in PUBLICATIONS:
             reasons.append("")
-        elif (meant := stands_for[version]) and line["digest"] != meant.digest:
+        elif (served := stands_for[version]) and line["digest"] != served.digest:
             reasons.append("no: another one of this version takes its place")
         elif problem:
             reasons.append(f"no: {problem.text}")
         else:
-            reset_at = before_reset(every, version, line["digest"])
+            reset_at = before_reset(whole_history, version, line["digest"])
             reasons.append("yes" if reset_at is None else "yes, from before the reset")
     return reasons

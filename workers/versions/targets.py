@@ -82,19 +82,19 @@ def not_taken_back(lines: Sequence[Line]) -> list[Line]:
         if line["what"] in PUBLICATIONS:
             publications.append(line)
         elif line["what"] == TAKEN_BACK and (reference := REFERENCE.match(line["reason"])):
-            again = None if line["pinned"] else line["digest"]
+            reference_digest = None if line["pinned"] else line["digest"]
             publications = [
                 publication
                 for publication in publications
-                if publication["version"] <= int(reference[1]) or publication["digest"] == again
+                if publication["version"] <= int(reference[1]) or publication["digest"] == reference_digest
             ]
     return publications
 
 
 def publications_of(lines: Sequence[Line], version: int, digest: str) -> list[Line]:
     """The publications of one snapshot, oldest first."""
-    ours = version, digest
-    return [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == ours]
+    snapshot = version, digest
+    return [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == snapshot]
 
 
 def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> None:

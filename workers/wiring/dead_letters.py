@@ -22,7 +22,7 @@ from omdml.streams.letters import Book, DeadLetters, Sender, read_book
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Source
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_bystander, open_sink
+from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_sink, open_ungrouped
 from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 MEGABYTE = 1_000_000
@@ -31,7 +31,7 @@ LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8
 READ_AGAIN = 5
-Read = TypeVar("Read")
+Result = TypeVar("Result")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
@@ -87,8 +87,8 @@ def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
     if not has_letters(log):
         return None
     if isinstance(log, KafkaLog):
-        return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
-    return open_bystander(msgspec.structs.replace(log, path=log.letters))
+        return open_ungrouped(msgspec.structs.replace(log, topic=letters_topic(log)))
+    return open_ungrouped(msgspec.structs.replace(log, path=log.letters))
 
 
 def read_letters(log: FileLog | KafkaLog) -> Book:
@@ -104,14 +104,14 @@ def read_letters(log: FileLog | KafkaLog) -> Book:
 
 def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     """The newest lines among the dead letters, in bounded time; raises SourceError."""
-    part = look_s / LOOK_S
+    share = look_s / LOOK_S
     if isinstance(log, FileLog):
-        return unless_thinned(lambda: newest_in_files(log.letters, int(part * LETTERS_BYTES)))
-    return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
+        return unless_thinned(lambda: newest_in_files(log.letters, int(share * LETTERS_BYTES)))
+    return newest_in_topic(connection(log), letters_topic(log), log.group, int(share * LETTERS), look_s)
 
 
-def unless_thinned(read: Callable[[], Read]) -> Read:
-    """What this reads; it is read again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
+def unless_thinned(read: Callable[[], Result]) -> Result:
+    """What ``read`` returns; called again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
 
     Raises GapError if files are missing again and again: then somebody else removes them.
     """
@@ -129,4 +129,4 @@ def open_sender(log: FileLog | KafkaLog, in_parts: Collection[str] = ()) -> Send
         return KafkaSender(transactions, log.topic, letters, in_parts)
     from omdml.workers.operate.replay import read_whole
 
-    return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
+    return FileSender(open_sink(log), letters_folder(log), read_whole(open_ungrouped(log)))

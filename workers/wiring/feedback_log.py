@@ -51,7 +51,7 @@ def log_names(log: FileLog | KafkaLog) -> dict[str, str | None]:
     return {"topic": log.topic, "group": log.group, "member": log.member}
 
 
-def open_bystander(log: FileLog | KafkaLog) -> Source:
+def open_ungrouped(log: FileLog | KafkaLog) -> Source:
     """The feedback log, to read beside its group without being seen by it; raises SourceError."""
     if isinstance(log, FileLog):
         return UngroupedFileSource(log.path)
@@ -76,7 +76,7 @@ def partitioner_of(log: FileLog | KafkaLog) -> str:
 
 def placement_of(log: FileLog | KafkaLog, store: Store) -> tuple[str, Placement]:
     """A log's id and where its models live, or will when the first worker comes; raises SourceError, StoreError."""
-    source = open_bystander(log)
+    source = open_ungrouped(log)
     try:
         placement = store.placement(source.topic_id)
         return source.topic_id, placement or Placement.first(source.partitioner, source.partitions)
@@ -113,7 +113,7 @@ def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) ->
     """The whole feedback log as workers learn it, beside its group; raises SourceError."""
     from omdml.workers.operate.replay import read_as_placed
 
-    return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
+    return read_as_placed(lambda: open_ungrouped(log), placement, accept_gap)
 
 
 def require_stopped(log: FileLog | KafkaLog, store: Store) -> None:
@@ -136,7 +136,7 @@ def require_stopped(log: FileLog | KafkaLog, store: Store) -> None:
 
 
 def _identity(log: FileLog | KafkaLog) -> str:
-    """What marks and placements of this log go by; empty if its topic does not exist."""
+    """The id under which the store keeps marks and placements of this log; empty if its topic does not exist."""
     if isinstance(log, FileLog):
         return open_log(log.path).topic_id
     topic = look_up(connection(log), log.topic)

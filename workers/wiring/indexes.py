@@ -10,7 +10,8 @@ from omdml.streams.addresses import shown
 from omdml.streams.protocols.index import VectorIndex
 
 POSTGRESQL = ("postgresql", "postgres")
-# Packages say here which address they know: the name of an entry point is what stands before the colon.
+# In this group of entry points, packages offer other kinds of indexes. The name of an entry point is what stands before
+# the colon of an address.
 GROUP = "omdml.indexes"
 
 

@@ -38,9 +38,9 @@ def create_log(log: FileLog | KafkaLog, partitions: int, topic_name: str | None 
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files needs no topic, so there is nothing to create")
     name = topic_name or log.topic
-    made = create_topic(connection(log), name, partitions=partitions)
-    topic = None if made else look_up(connection(log), name)
-    return name, made, topic.partitions if topic else partitions
+    created = create_topic(connection(log), name, partitions=partitions)
+    topic = None if created else look_up(connection(log), name)
+    return name, created, topic.partitions if topic else partitions
 
 
 def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
@@ -67,7 +67,7 @@ def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
 
 
 def require_topic(log: FileLog | KafkaLog) -> None:
-    """Raise ConfigurationError if this log is none of Kafka's."""
+    """Raise ConfigurationError if this log is not in Kafka."""
     if isinstance(log, FileLog):
         no_topic()
 

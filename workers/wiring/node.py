@@ -44,7 +44,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     store = open_stores(configuration)
     tell_if_empty(store)
     if any(model.index == "approximate" for model in configuration.models.values()):
-        # Whoever forgot to install it hears of it at the start.
+        # If faiss is not installed, the start fails here, and not the first search.
         faiss()
     warm_up_searches()
     node = RetrievalNode(

@@ -52,14 +52,15 @@ log = structlog.get_logger(__name__)
 class KeptMap(NamedTuple):
     """The map of an older generation, and how the items were scaled that it was made from.
 
-    It says the same of an item only if that is scaled in the same way. So whoever keeps a map keeps the scaling too.
+    A map gives an item the same coordinates only if the item is scaled in the same way. So whoever keeps a map keeps
+    the scaling too.
     """
 
     map: CoordinateMap
     modalities: Mapping[str, Modality]
 
     def fits(self, modalities: Mapping[str, Modality]) -> bool:
-        """Whether items of these modalities can be scaled and mapped by it."""
+        """Whether items of these modalities can be scaled as its items were, and mapped by it."""
         ours, theirs = (
             {name: (modality.dim, type(modality.scaling)) for name, modality in table.items()}
             for table in (self.modalities, modalities)
@@ -104,14 +105,14 @@ def build_catalogue(
         Item ids by set id, or a file: CSV with columns ``set`` and ``item``, one element a line, or JSON lines
         ``{"set": "photo-5", "items": ["face-1", "face-2"]}``.
     replace
-        Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
+        Replace a catalogue of another generation, or a damaged one; the old one is kept as ``<target>.previous``.
     mapped
         Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or keep the one of an older generation if
         it fits, and keep every item's coordinates. The last digits of a map depend on the processor, so another
         machine may make another generation of the same items: build on one, and copy.
     sources
         Pictures and columns of text that become modalities too. The first table, if there is one, says which items
-        there are; otherwise each picture is one. Files that give no picture are listed in ``left-out.jsonl``.
+        there are; otherwise each picture is an item. Files that give no picture are listed in ``left-out.jsonl``.
     describer
         That of an older generation, to describe in the same way. What was learned on described modalities means the
         same only if they are described alike.
@@ -120,12 +121,12 @@ def build_catalogue(
     ------
     CatalogueError
         What is wrong with the inputs, in which item, modality and column; a set without elements, of unknown items, or
-        named like an item; the target holds another generation, or what is no catalogue; the disk is full.
+        named like an item; the target holds another generation, or something that is no catalogue; the disk is full.
     """
     _refuse_url(target)
     target = Path(target).resolve()
     _refuse_foreign(target)
-    listed = open_sets(sets)
+    item_sets = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns, described=bool(sources))
     with _writing(target), unfinished(target) as folder, ExitStack() as stack:
         if sources:
@@ -136,7 +137,9 @@ def build_catalogue(
             write_left_out(folder, described.left_out)
         advance = stack.enter_context(progress(f"building {target.name}", _count(tables)))
         step = _items_done(advance, tables, bool(mapped))
-        part, generation = _write(folder, Scan(scaling), tables, listed, step, mapped, describer if sources else None)
+        part, generation = _write(
+            folder, Scan(scaling), tables, item_sets, step, mapped, describer if sources else None
+        )
         stack.close()
         if replace or _is_new(target, generation):
             put_in_place(folder, target)
@@ -169,7 +172,7 @@ def add_items(
         As :func:`build_catalogue`; an item that is there already; other modalities or dimensions.
     """
     target = Path(target).resolve()
-    before, listed = MappedCatalogue(target), open_sets(sets)
+    before, item_sets = MappedCatalogue(target), open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns, described=bool(sources))
     with _writing(target), locked(target), ExitStack() as stack:
         before.refresh()
@@ -185,7 +188,7 @@ def add_items(
         scan = Scan("none", before, before.sets)
         step = _items_done(advance, tables, before.map is not None)
         scan.read_like(before.dims, tables, step)
-        scan.take(listed)
+        scan.take(item_sets)
         manifest = read_manifest(target)
         first = len(before.ids)
         part = append_part(target, manifest.parts, manifest.modalities, scan, tables, step, first)
@@ -213,11 +216,11 @@ def _refuse_foreign(target: Path) -> None:
 def _is_new(target: Path, generation: str) -> bool:
     if not (target / MANIFEST).exists():
         return True
-    there = read_manifest(target).generation
-    if there != generation:
+    present_generation = read_manifest(target).generation
+    if present_generation != generation:
         raise CatalogueError(
-            f"{target} holds generation {there}, these inputs make {generation}. Replace it (--replace), and "
-            "restart the workers, then the nodes. Or name another folder"
+            f"{target} holds generation {present_generation}, these inputs make {generation}. Replace it "
+            "(--replace), and restart the workers, then the nodes. Or name another folder"
         )
     return False
 
@@ -255,32 +258,37 @@ def _write(
 def _map_items(
     folder: Path, part: CataloguePart, scan: Scan, step: Advance, fixed_map: KeptMap | None
 ) -> tuple[CataloguePart, MapEntry]:
-    """Make the map of the only part's items, which are written, unless one is kept; write it, and coordinates."""
+    """Make a map of the items, unless an older one is kept; write it, and the coordinates of the only part's items.
+
+    The vectors of these items are written already.
+    """
     if MAPPED in scan.modalities:
         raise CatalogueError(
             f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"
         )
     began = time.perf_counter()
     if fixed_map:
-        made = fixed_map.map
+        coordinate_map = fixed_map.map
     else:
         dims = {name: modality.dim for name, modality in scan.modalities.items()}
-        made = CoordinateMap.fit({name: map_rows(folder / f"{name}.npy", part.count, d) for name, d in dims.items()})
-    entry = write_map(folder, made)
-    part = append_coordinates(folder, part, scan.row_of, made, step)
+        coordinate_map = CoordinateMap.fit(
+            {name: map_rows(folder / f"{name}.npy", part.count, d) for name, d in dims.items()}
+        )
+    entry = write_map(folder, coordinate_map)
+    part = append_coordinates(folder, part, scan.row_of, coordinate_map, step)
     log.info(
         "coordinates_mapped",
-        coordinates=made.dim,
+        coordinates=coordinate_map.dim,
         new_map=fixed_map is None,
-        map_mb=round(made.nbytes / 1e6, 2),
-        bytes_an_item=made.dim * DTYPE.itemsize,
+        map_mb=round(coordinate_map.nbytes / 1e6, 2),
+        bytes_an_item=coordinate_map.dim * DTYPE.itemsize,
         seconds=round(time.perf_counter() - began, 2),
     )
     return part, entry
 
 
 def _items_done(advance: Callable[[float], None], tables: Sequence[Table], mapped: bool) -> Advance:
-    """An item is done when each of its inputs was read twice, and it was mapped if it is to be."""
+    """Count an item as done when each of its inputs was read twice, and it was mapped if it has to be."""
     return lambda rows: advance(rows / (2 * len(tables) + mapped))
 
 

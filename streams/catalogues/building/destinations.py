@@ -116,14 +116,15 @@ def _build_at(
         built = build_catalogue(target, inputs, replace=replace, **options)
         say_left_out(read_left_out(built.path))
         return built
-    there = current_generation(target)
+    present_generation = current_generation(target)
     with scratch_folder() as folder:
         built = build_catalogue(folder / "catalogue", inputs, **options)
         say_left_out(read_left_out(built.path))
-        if there not in (None, built.generation) and not replace:
+        if present_generation not in (None, built.generation) and not replace:
             raise CatalogueError(
-                f"{masked(target)} holds generation {there}, these inputs make {built.generation}. Replace it "
-                "(--replace), and restart the workers, then the nodes. Or choose another name"
+                f"{masked(target)} holds generation {present_generation}, these inputs make "
+                f"{built.generation}. Replace it (--replace), and restart the workers, then the nodes. Or choose "
+                "another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)
@@ -164,16 +165,16 @@ def _add_at(
         added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)
         say_left_out(read_left_out(added_to.path))
         return added_to
-    before, listed = RedisCatalogue(target), open_sets(sets)
+    before, item_sets = RedisCatalogue(target), open_sets(sets)
     with scratch_folder() as folder:
-        added = _more(before, folder, inputs, listed, ids, id_column, sources)
+        added = _catalogue_of_additions(before, folder, inputs, item_sets, ids, id_column, sources)
         say_left_out(read_left_out(added.path))
-        upload_catalogue(added, target, sets=listed)
+        upload_catalogue(added, target, sets=item_sets)
     return RedisCatalogue(target)
 
 
 def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None, sources: Sources) -> InputAttributes:
-    """The attributes that the inputs bring; arrays bring none, and what is described is none unless it is wanted.
+    """The attributes that the inputs bring. Arrays bring none. A described column becomes one only if it is wanted.
 
     They are checked here, because they are written after the items: a catalogue is built with its attributes or not at
     all. Raises CatalogueError.
@@ -191,7 +192,7 @@ def _with_attributes(
     attribute_inputs: InputAttributes,
     say_kinds: Callable[[Mapping[str, CellKind]], None],
 ) -> Items:
-    """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
+    """Give the items these attributes; returns the catalogue. Items deleted since the build are passed over."""
     if not attribute_inputs.names:
         return built
     changes = (change for change in attribute_inputs.changes() if change.id in built)
@@ -203,26 +204,28 @@ def _with_attributes(
 def change_at(target: str, changes: Iterable[Change], *, built: bool = False) -> tuple[Items, Changed]:
     """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; returns what became of all.
 
-    ``built`` says that a build makes the changes, out of its inputs. Raises CatalogueError, which says how many changes
+    ``built`` says that the changes come from the inputs of a build. Raises CatalogueError, which says how many changes
     were made before; making them again does no harm.
     """
     catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
-    remaining, made = iter(changes), 0
+    remaining, changes_made = iter(changes), 0
     try:
-        while together := list(itertools.islice(remaining, CHANGES_TOGETHER)):
-            prepared = catalogue.prepare(together)
+        while batch := list(itertools.islice(remaining, CHANGES_TOGETHER)):
+            prepared = catalogue.prepare(batch)
             (result,) = catalogue.change([prepared.as_built() if built else prepared])
             if isinstance(result, ChangeError):
                 raise result
-            made += len(together)
+            changes_made += len(batch)
             counts = (total.put + result.put, total.attributes + result.attributes, total.deleted + result.deleted)
             total = Changed(result.position, *counts, [*total.unknown, *result.unknown])
     except CatalogueError as error:
-        raise CatalogueError(f"{error} (before it, {made} changes were made; making them again is harmless)") from error
+        raise CatalogueError(
+            f"{error} (before it, {changes_made} changes were made; making them again is harmless)"
+        ) from error
     return catalogue, total
 
 
-def _more(
+def _catalogue_of_additions(
     before: Items,
     folder: Path,
     inputs: Inputs,
@@ -240,9 +243,9 @@ def _more(
         scratch = folder / "described"
         scratch.mkdir()
         thumbnails = SingleWriter(FolderPictures(folder / THUMBNAILS))
-        made = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
-        tables = [made.items, *tables]
-        write_left_out(folder, made.left_out)
+        described = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
+        tables = [described.items, *tables]
+        write_left_out(folder, described.left_out)
     scan = Scan("none", before, before.sets)
     scan.read_like(before.dims, tables, _without_progress)
     scan.take(sets)
@@ -262,18 +265,18 @@ def _more(
 
 
 def _map_for(target: str, replace: bool) -> bool | KeptMap:
-    """What ``mapped`` should be: True for a new map, the map of the catalogue that is there, or False for none.
+    """The default of ``mapped``: True for a new map, the map of the catalogue that is there, or False for none.
 
     A map is kept, so that building a catalogue again changes nothing, and models on mapped coordinates go on if it is
     replaced. If the kept map does not fit the items (:meth:`KeptMap.fits`), the build makes a new one. If the catalogue
     has no map, one is made only if the catalogue is replaced.
     """
     try:
-        there = what_is_at(target)
-        if there is None or there.map is None:
-            return there is None or replace
+        present_manifest = manifest_if_any(target)
+        if present_manifest is None or present_manifest.map is None:
+            return present_manifest is None or replace
         present_map = read_redis_map(target) if is_redis_url(target) else read_map(Path(target))
-        return KeptMap(present_map, there.modalities) if present_map else True
+        return KeptMap(present_map, present_manifest.modalities) if present_map else True
     except CatalogueError as error:
         if not replace:
             raise
@@ -284,7 +287,7 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
 
 
 def _describer_for(target: str, replace: bool) -> Describer | None:
-    """The describer of the catalogue that is there, if there is one: described modalities then mean what they meant."""
+    """The describer of the catalogue that is there, if it has one. With it, described modalities keep their meaning."""
     try:
         return open_describer(target)
     except CatalogueError as error:
@@ -299,21 +302,21 @@ def _describer_for(target: str, replace: bool) -> Describer | None:
 
 
 def open_describer(target: str) -> Describer | None:
-    """What describes pictures and texts of the catalogue there; None if there is none. Raises CatalogueError."""
-    there = what_is_at(target)
-    if there is None or there.describer is None:
+    """The describer of the catalogue at ``target``; None if it has none, or is not there. Raises CatalogueError."""
+    present_manifest = manifest_if_any(target)
+    if present_manifest is None or present_manifest.describer is None:
         return None
     of_folder = partial(bytes_of, Path(target) / DESCRIBER)
     read = partial(read_redis_describer, target) if is_redis_url(target) else of_folder
-    return checked_describer(there, masked(target), read)
+    return checked_describer(present_manifest, masked(target), read)
 
 
 def _describes(describer: Describer | None, sources: Sources) -> bool:
     return describer is not None and describer.serves(sources)
 
 
-def what_is_at(target: str) -> Manifest | None:
-    """What the catalogue there says of itself; None if there is none. Raises CatalogueError."""
+def manifest_if_any(target: str) -> Manifest | None:
+    """The manifest of the catalogue at ``target``; None if there is none. Raises CatalogueError."""
     if is_redis_url(target):
         return read_redis_manifest(target) if current_generation(target) else None
     return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None

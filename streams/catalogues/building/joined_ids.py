@@ -18,12 +18,12 @@ class JoinedIds:
     ----------
     table
         The table.
-    known
+    expected
         The ids of the table that was read before this one; None if there is none.
     """
 
-    def __init__(self, table: Table, known: Collection[str] | None) -> None:
-        self._table, self._known = table, known
+    def __init__(self, table: Table, expected: Collection[str] | None) -> None:
+        self._table, self._expected = table, expected
         self._seen: set[str] = set()
         self.rows = 0
         self._empty, self._repeated, self._unknown = _Counted(), _Counted(), _Counted()
@@ -35,7 +35,7 @@ class JoinedIds:
             self._empty.add(self.rows, item)
         elif item in self._seen:
             self._repeated.add(self.rows, item)
-        elif self._known is not None and item not in self._known:
+        elif self._expected is not None and item not in self._expected:
             self._unknown.add(self.rows, item)
         else:
             self._seen.add(item)
@@ -46,7 +46,7 @@ class JoinedIds:
         """Raise CatalogueError, which counts what is wrong, if anything is.
 
         ``before`` is the name of the table before this one. ``advice`` says what to do if the ids of the two differ.
-        The table may lack some of the known ids unless it ``needs_all``.
+        The table may lack some of the expected ids unless it ``needs_all``.
         """
         name = self._table.name
         if empty := self._empty:
@@ -64,9 +64,9 @@ class JoinedIds:
         if unknown := self._unknown:
             share = _share(unknown.count, self.rows, "row")
             problems.append(f"{share} an id that is missing in {before}, the first is {unknown.item!r}")
-        known = (self._known or ()) if needs_all else ()
-        if missing := [item for item in known if item not in self._seen]:
-            share = _share(len(missing), len(known), "item")
+        expected = (self._expected or ()) if needs_all else ()
+        if missing := [item for item in expected if item not in self._seen]:
+            share = _share(len(missing), len(expected), "item")
             problems.append(f"{share} no row, the first is {missing[0]!r}")
         if problems:
             raise CatalogueError(f"{name}: {'; '.join(problems)}: {advice}")

@@ -1,4 +1,4 @@
-"""The first of the two readings that build a catalogue: are the items whole, and what are the scalings fitted to?"""
+"""The first of the two readings that build a catalogue: it checks the items, and fits the scalings to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONLY_ATTRIBUTES = (
     "every item needs a row of attributes, whose cells may be empty, and every row an item. Correct the ids, add rows, "
     "or leave rows out"
 )
-# Is told how many rows were read.
+# A function that is called with the number of rows that were just read.
 Advance = Callable[[int], None]
 
 
@@ -34,7 +34,7 @@ class Scan:
     Parameters
     ----------
     kinds
-        Name of the scaling, a modality or of all; modalities not named are ``"minmax"``.
+        Name of the scaling, for all modalities or by modality; modalities not named have ``"minmax"``.
     taken, taken_sets
         Ids of the items and sets that are there already.
     """
@@ -79,10 +79,10 @@ class Scan:
     def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
         """Read tables that must have a catalogue's modalities; raises CatalogueError also if they have others."""
         self.read(tables, advance)
-        brought = {name: modality.dim for name, modality in self.modalities.items()}
-        if brought != dims:
+        input_dims = {name: modality.dim for name, modality in self.modalities.items()}
+        if input_dims != dims:
             raise CatalogueError(
-                f"the inputs have modalities {brought}, the catalogue there has {dict(dims)}: bring exactly these"
+                f"the inputs have modalities {input_dims}, the catalogue there has {dict(dims)}: bring exactly these"
             )
 
     def take(self, sets: list[ItemSet]) -> None:

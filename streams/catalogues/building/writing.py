@@ -53,8 +53,10 @@ def append_part(
 
     No manifest names them yet.
     """
-    more = len(scan.row_of)
-    matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
+    count = len(scan.row_of)
+    matrices = {
+        name: extend(folder / f"{name}.npy", rows, count, modality.dim) for name, modality in modalities.items()
+    }
     for table in tables:
         _write_table(table, scan.row_of, modalities, matrices, advance)
     ids = "".join(f"{item}\n" for item in scan.row_of).encode()
@@ -65,18 +67,18 @@ def append_part(
     digests |= {name: hashlib.sha256(data).hexdigest() for name, data in lines.items()}
     for name in modalities:
         sync(folder / f"{name}.npy")
-    return CataloguePart(more, len(ids), digests, len(lines.get(SETS, b"")))
+    return CataloguePart(count, len(ids), digests, len(lines.get(SETS, b"")))
 
 
 def write_map(folder: Path, coordinate_map: CoordinateMap) -> MapEntry:
-    """Write the map of a catalogue to the disk; what its manifest says of it."""
+    """Write the map of a catalogue to the disk; returns the manifest's entry for it."""
     data = coordinate_map.to_bytes()
     put(folder / MAP, data)
     return MapEntry(coordinate_map.dim, hashlib.sha256(data).hexdigest())
 
 
 def write_describer(folder: Path, describer: Describer) -> DescriberEntry:
-    """Write what describes pictures and texts of a catalogue to the disk; what its manifest says of it."""
+    """Write the describer of a catalogue to the disk; returns the manifest's entry for it."""
     data = describer.to_bytes()
     put(folder / DESCRIBER, data)
     return DescriberEntry(describer.modalities, hashlib.sha256(data).hexdigest())
@@ -100,14 +102,14 @@ def append_coordinates(
     }
     matrix = extend(folder / f"{MAPPED}.npy", first, part.count, coordinate_map.dim)
     for start in range(0, part.count, CHUNK_ROWS):
-        made = coordinate_map.apply({name: x[start : start + CHUNK_ROWS] for name, x in features.items()})
-        if place := not_finite(made):
+        coordinates = coordinate_map.apply({name: x[start : start + CHUNK_ROWS] for name, x in features.items()})
+        if place := not_finite(coordinates):
             raise CatalogueError(
                 f"item {list(ids)[start + place[0]]!r} lies so far out that its mapped coordinate {place[1]} is "
-                f"{made[place]}, which float32 cannot hold: correct it, or build the catalogue without a map"
+                f"{coordinates[place]}, which float32 cannot hold: correct it, or build the catalogue without a map"
             )
-        matrix[start : start + len(made)] = made
-        advance(len(made))
+        matrix[start : start + len(coordinates)] = coordinates
+        advance(len(coordinates))
     sync(folder / f"{MAPPED}.npy")
     return msgspec.structs.replace(part, sha256={**part.sha256, MAPPED: digest_of(matrix)})
 
@@ -170,13 +172,13 @@ def _write_table(
             raise CatalogueError(f"{table.name}: the file changed while it was read: try again")
         for name in chunk.vectors:
             vectors = raw_vectors(table, chunk, name)
-            made = scaled(modalities[name].scaling, vectors)
-            if place := not_finite(made):
+            scaled_vectors = scaled(modalities[name].scaling, vectors)
+            if place := not_finite(scaled_vectors):
                 raise CatalogueError(
                     f"{table.name}: item {chunk.ids[place[0]]!r}, modality {name!r}, column {place[1]} is "
                     f"{vectors[place]}, which float32 cannot hold once it is scaled: correct it"
                 )
-            matrices[name][rows] = made
+            matrices[name][rows] = scaled_vectors
         written += len(rows)
         advance(len(rows))
     if written != len(row_of):

@@ -1,4 +1,4 @@
-"""A change of one item, as JSON says it; what is wrong with it; and what a catalogue keeps of it."""
+"""Changes of items: decoded from JSON, checked, and prepared for a catalogue to keep."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def undecoded(
     """The error that says why what was ``given`` is no change of this kind; ``expected`` is an example."""
     example = f'; expected {expected}; {{"text": {{"title": "..."}}, "picture": "BASE64"}} may stand for features'
     reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-    known = kind.__struct_fields__
+    field_names = kind.__struct_fields__
     if isinstance(given, bytes):
-        problem = undecodable(error, given, where, known)
+        problem = undecodable(error, given, where, field_names)
     else:
-        problem = misfit(error, where, given, known)
+        problem = misfit(error, where, given, field_names)
     return ChangeError(f"{problem}{example}", reason)
 
 
@@ -227,15 +227,15 @@ def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) ->
         return Prepared(entries, {})
     vectors: dict[str, NDArray[np.float32]] = {}
     for names, places in _by_modalities(dims, raw).items():
-        alike = [raw[place] for place in places]
+        group = [raw[place] for place in places]
         try:
-            made = scale(_matrices(names, alike))
+            scaled = scale(_matrices(names, group))
         except CatalogueError:
-            _find_unfit(names, alike, scale)
+            _find_unfit(names, group, scale)
             raise
-        for name, matrix in made.items():
-            whole = vectors.setdefault(name, np.empty((len(raw), matrix.shape[1]), matrix.dtype))
-            whole[places] = matrix
+        for name, matrix in scaled.items():
+            table = vectors.setdefault(name, np.empty((len(raw), matrix.shape[1]), matrix.dtype))
+            table[places] = matrix
     for name, matrix in vectors.items():
         if len(rows := np.flatnonzero(np.abs(matrix).max(axis=1) > LARGEST)):
             raise ChangeError(
@@ -247,7 +247,7 @@ def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) ->
 
 
 def _by_modalities(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[tuple[str, ...], list[int]]:
-    """Places of the changes that bring the same modalities."""
+    """The places of the changes, grouped by the modalities that they bring."""
     rows_of: dict[tuple[str, ...], list[int]] = {}
     for place, change in enumerate(changes):
         names = tuple(name for name in dims if name in (change.features or {}))

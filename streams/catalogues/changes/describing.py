@@ -12,20 +12,20 @@ from omdml.streams.describers.describer import Describer, DescriberError
 from omdml.streams.describers.features import features_of
 
 
-class Ready(NamedTuple):
+class DescribedChanges(NamedTuple):
     """Changes without texts and pictures, and the thumbnails of the items that brought a picture."""
 
     changes: list[Change]
     thumbnails: Mapping[str, bytes]
 
 
-def described(describer: Describer | None, changes: Iterable[Change]) -> Ready:
+def described(describer: Describer | None, changes: Iterable[Change]) -> DescribedChanges:
     """Describe what these changes bring; raises ChangeError, which names the item."""
-    made: list[Change] = []
+    ready: list[Change] = []
     thumbnails: dict[str, bytes] = {}
     for change in changes:
         if change.text is None and change.picture is None:
-            made.append(change)
+            ready.append(change)
             continue
         try:
             features, thumbnail = features_of(describer, change.features, change.text, change.picture)
@@ -33,5 +33,5 @@ def described(describer: Describer | None, changes: Iterable[Change]) -> Ready:
             raise ChangeError(f"item {change.id!r}: {error}", error.reason) from error
         if thumbnail is not None:
             thumbnails[change.id] = thumbnail
-        made.append(msgspec.structs.replace(change, features=features, text=None, picture=None))
-    return Ready(made, thumbnails)
+        ready.append(msgspec.structs.replace(change, features=features, text=None, picture=None))
+    return DescribedChanges(ready, thumbnails)

@@ -1,8 +1,8 @@
 """The journal of a folder's changes: a line of text for all changes that were made together.
 
 A line is the CRC-32 of what follows in eight hexadecimal digits, a space, JSON, and a line feed. The vectors of what
-was put lie in the matrices. A last line that is not whole was never finished: readers wait, and the next writer goes
-over it.
+was put lie in the matrices. A last line that is not whole was never finished: readers wait, and the next writer
+overwrites it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def rows(self) -> int:
-        """How many rows the changes of this part add."""
+        """How many rows the changes of this line add."""
         return sum(entry.put for entry in self.entries)
 
 
-class Read(NamedTuple):
+class NewLines(NamedTuple):
     """Lines of a journal, and the byte after each."""
 
     lines: Sequence[JournalLine]
@@ -69,7 +69,7 @@ def append(folder: Path, offset: int, line: JournalLine) -> None:
         sync(folder)
 
 
-def read(folder: Path, offset: int) -> Read:
+def read(folder: Path, offset: int) -> NewLines:
     """The whole lines behind the first ``offset`` bytes; raises CatalogueError for a damaged one before the last."""
     path = folder / CHANGES
     try:
@@ -87,13 +87,13 @@ def read(folder: Path, offset: int) -> Read:
             raise CatalogueError(
                 f"{path} is gone: restore it, or restart this process to open the catalogue as it is now"
             ) from None
-        return Read([], [])
+        return NewLines([], [])
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error
     return _parsed(path, data, offset)
 
 
-def _parsed(path: Path, data: bytes, offset: int) -> Read:
+def _parsed(path: Path, data: bytes, offset: int) -> NewLines:
     lines, ends, begin = [], [], 0
     while (end := data.find(b"\n", begin) + 1) > 0:
         line = data[begin : end - 1]
@@ -110,7 +110,7 @@ def _parsed(path: Path, data: bytes, offset: int) -> Read:
             ) from error
         ends.append(offset + end)
         begin = end
-    return Read(lines, ends)
+    return NewLines(lines, ends)
 
 
 @contextmanager

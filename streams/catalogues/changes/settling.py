@@ -1,4 +1,4 @@
-"""Which of the changes that several requests ask for can be made, as a catalogue is now."""
+"""Decides which of the changes that several requests ask for can be made to a catalogue as it is now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omdml.streams.catalogues.changes.change import (
 )
 
 
-class Known(Protocol):
+class KnownItems(Protocol):
     """What a catalogue knows of its items."""
 
     where: str
@@ -52,23 +52,23 @@ class SettledChanges:
         What becomes of each request, without its position.
     """
 
-    def __init__(self, known: Known, batches: Sequence[Prepared]) -> None:
+    def __init__(self, known: KnownItems, batches: Sequence[Prepared]) -> None:
         self._known = known
         self._there: dict[str, bool] = {}
         self._kinds: dict[str, type] = dict(known.kinds)
         self.entries: list[ChangeEntry] = []
         self.results: list[Changed | ChangeError] = []
-        taken = []
+        accepted = []
         for batch in batches:
             there, kinds, count = dict(self._there) if len(batches) > 1 else {}, dict(self._kinds), len(self.entries)
             try:
                 self.results.append(self._take(batch))
-                taken.append(batch)
+                accepted.append(batch)
             except ChangeError as error:
                 self._there, self._kinds = there, kinds
                 del self.entries[count:]
                 self.results.append(error)
-        with_rows = [batch.vectors for batch in taken if batch.vectors]
+        with_rows = [batch.vectors for batch in accepted if batch.vectors]
         names = with_rows[0] if with_rows else {}
         self.vectors = {name: np.concatenate([vectors[name] for vectors in with_rows]) for name in names}
 
@@ -76,11 +76,11 @@ class SettledChanges:
         put = attributes = deleted = 0
         unknown = []
         for entry in batch.entries:
-            there = self._there.get(entry.id, entry.id in self._known)
-            if entry.delete and not there:
+            exists = self._there.get(entry.id, entry.id in self._known)
+            if entry.delete and not exists:
                 unknown.append(entry.id)
                 continue
-            self._check(entry, there)
+            self._check(entry, exists)
             self._there[entry.id] = not entry.delete
             self.entries.append(entry)
             put += entry.put
@@ -88,17 +88,17 @@ class SettledChanges:
             attributes += not entry.put and not entry.delete
         return Changed(0, put, attributes, deleted, unknown)
 
-    def _check(self, entry: ChangeEntry, there: bool) -> None:
+    def _check(self, entry: ChangeEntry, exists: bool) -> None:
         where = f"item {entry.id!r}"
         if entry.id in self._known.sets:
             raise ChangeError(f"{where} is named like a set of catalogue {self._known.where}: give it another id")
-        if (entry.put or entry.delete) and there and self._known.in_sets(entry.id):
+        if (entry.put or entry.delete) and exists and self._known.in_sets(entry.id):
             raise ChangeError(
                 f"{where} is an element of a set, and sets do not change: build catalogue {self._known.where} again "
                 "without it (omdml catalogue build --replace)",
                 "set_element",
             )
-        if not entry.put and not there:
+        if not entry.put and not exists:
             raise ChangeError(f"{where} is not in catalogue {self._known.where}: put it with features", "unknown_item")
         for name, value in (entry.attributes or {}).items():
             self._check_kind(name, value, where)

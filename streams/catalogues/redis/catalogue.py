@@ -88,8 +88,8 @@ class RedisCatalogue(Items):
         more = True
         while more:
             with reaching(self.where):
-                # In this order: a set's items are listed now, and a change that is not read lies behind all ids that
-                # are counted here.
+                # The order matters: the items of these sets are listed before the ids are counted, and a change that is
+                # not read came after all ids that are counted.
                 pipeline = self._client.pipeline(transaction=False)
                 pipeline.lrange(self._keys.sets, self._listed_sets, -1)
                 pipeline.llen(self._keys.ids)
@@ -138,7 +138,10 @@ class RedisCatalogue(Items):
         self._read += 1
 
     def _append(self, entries: Sequence[ChangeEntry], vectors: Vectors) -> None:
-        """1. The manifest says that there are changes. 2. The changes, all or none."""
+        """Write changes in two steps.
+
+        1. The current format's number, into the manifest: older releases know no changes. 2. The changes, all or none.
+        """
         manifest = self.manifest
         with reaching(self.where):
             if manifest.format != Manifest.kind.number:
@@ -173,7 +176,7 @@ class RedisCatalogue(Items):
         blobs = dict(zip(self._stored, zip(*pipeline.execute(), strict=True), strict=True))
         rows = {name: self._vectors(ids, name, blobs[name]) for name in self.dims}
         if self.map:
-            coordinates = _made(self.map, rows, blobs[MAPPED])
+            coordinates = _complete_coordinates(self.map, rows, blobs[MAPPED])
             rows[MAPPED] = self._vectors(ids, MAPPED, coordinates)
         return rows
 
@@ -206,10 +209,10 @@ class RedisCatalogue(Items):
             self._room[name] = matrix
 
 
-def _made(
+def _complete_coordinates(
     coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]], blobs: Sequence[bytes | None]
 ) -> list[bytes]:
-    """Coordinates; those that a client left out are made one item at a time, so that every reader makes the same."""
+    """The coordinates of all items. Those that a client left out are computed item by item, alike for every reader."""
     return [
         coordinate_map.apply({name: x[row : row + 1] for name, x in vectors.items()}).tobytes()
         if blob is None

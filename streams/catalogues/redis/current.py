@@ -17,7 +17,7 @@ def current_generation(url: str) -> str | None:
 
 
 def read_redis_manifest(url: str) -> Manifest:
-    """What the current generation of a catalogue says of itself, without its items; raises CatalogueError."""
+    """The manifest of the current generation of a catalogue; raises CatalogueError."""
     client, name, where = connect(url, None)
     with reaching(where):
         generation = text(client.get(current_key(name)))
@@ -36,7 +36,7 @@ def read_redis_map(url: str) -> CoordinateMap | None:
 
 
 def read_redis_describer(url: str) -> bytes | None:
-    """What is kept of the current generation's describer; raises CatalogueError."""
+    """The stored bytes of the current generation's describer; None if they are gone. Raises CatalogueError."""
     manifest, (client, name, where) = read_redis_manifest(url), connect(url, None)
     with reaching(where):
         data: bytes | None = client.get(Keys(name, manifest.generation).describer)

@@ -88,7 +88,9 @@ def connect(url: str, name: str | None) -> tuple[Any, str, str]:
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError):
         # The text of this error may quote a password.
-        raise CatalogueError(f"{where}: no address, such as redis://user:password@host:6379/0#name") from None
+        raise CatalogueError(
+            f"{where}: not an address of Redis, expected one such as redis://user:password@host:6379/0#name"
+        ) from None
     return client, chosen, where
 
 

@@ -24,16 +24,16 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
     1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first.
-    2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the generation.
+    2. The items and ids that are not listed yet, a batch at a time, then such sets. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.
     """
     client, name, where = connect(url, name)
     keys = Keys(name, catalogue.generation)
-    known = catalogue.manifest
+    source = catalogue.manifest
     manifest = Manifest(
-        generation=catalogue.generation, modalities=known.modalities, map=known.map, describer=known.describer
+        generation=catalogue.generation, modalities=source.modalities, map=source.map, describer=source.describer
     )
     with reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
         # Step 1.
@@ -44,9 +44,9 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
             for picture in catalogue.pictures.names():
                 client.hset(keys.thumbnails, picture, catalogue.pictures.read(picture) or b"")
         client.set(keys.manifest, encode_manifest(manifest))
-        listed = set(map(text, client.lrange(keys.ids, 0, -1)))
-        client.set(keys.first, len(listed) or catalogue.first, nx=True)
-        rows = [row for row, item in enumerate(catalogue.ids) if item not in listed]
+        listed_ids = set(map(text, client.lrange(keys.ids, 0, -1)))
+        client.set(keys.first, len(listed_ids) or catalogue.first, nx=True)
+        rows = [row for row, item in enumerate(catalogue.ids) if item not in listed_ids]
         advance(len(catalogue.ids) - len(rows))
         # Step 2.
         for start in range(0, len(rows), BATCH_ITEMS):
@@ -71,8 +71,8 @@ def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> N
 
 
 def _upload_sets(client: Any, keys: Keys, sets: Iterable[ItemSet]) -> None:
-    known = {item_set.set for item_set in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
-    new = [item_set for item_set in sets if item_set.set not in known]
+    listed_sets = {item_set.set for item_set in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
+    new = [item_set for item_set in sets if item_set.set not in listed_sets]
     for start in range(0, len(new), BATCH_ITEMS):
         client.rpush(keys.sets, *encode_sets(new[start : start + BATCH_ITEMS]).splitlines())
 

@@ -54,7 +54,7 @@ class TableWithAttributes(Table, Protocol):
 
 
 class InputAttributes(NamedTuple):
-    """The attributes that some tables bring: columns of each."""
+    """The attributes that some tables bring: for each table, some of its columns."""
 
     columns: Sequence[tuple[TableWithAttributes, Sequence[str]]]
 
@@ -172,7 +172,7 @@ class CellKind:
 
     @property
     def doubt(self) -> str:
-        """Why a column that is mostly numbers is text, or nothing."""
+        """Why a column that is mostly numbers counts as text; empty if it does not."""
         if self._possible or self.first_text is None or 2 * self.numbers <= self.cells:
             return ""
         item, cell = self.first_text

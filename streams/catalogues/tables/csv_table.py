@@ -77,8 +77,8 @@ class CsvTable:
             require_modality(self.name, chosen, expected, header, [name for name in header if name != id_column])
         for names in chosen.values():
             require_columns(self.name, names, header)
-        taken = {id_column, *(name for names in chosen.values() for name in names)}
-        self.others = [name for name in header if name not in taken]
+        used = {id_column, *(name for names in chosen.values() for name in names)}
+        self.others = [name for name in header if name not in used]
         self.header = header
         self.kinds: dict[str, CellKind] = {}
         self.id_place = header.index(id_column)

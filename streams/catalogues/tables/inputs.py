@@ -45,13 +45,13 @@ def open_tables(
     """
     if not inputs and not described:
         raise CatalogueError(f"nothing to build from: name at least one input ({SUFFIXES})")
-    listed = _read_id_lines(Path(ids)) if isinstance(ids, str | Path) else ids
+    id_list = _read_id_lines(Path(ids)) if isinstance(ids, str | Path) else ids
     if isinstance(inputs, Mapping):
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
+        tables: list[Table] = [ArrayTable("arrays", arrays, id_list)]
     else:
-        tables = _open_all(list(map(str, inputs)), described, listed, id_column, columns)
-    if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
+        tables = _open_all(list(map(str, inputs)), described, id_list, id_column, columns)
+    if id_list is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
         raise CatalogueError(f"ids are given, but every input has a column of ids ({id_column!r}): leave them out")
     if columns and not any(isinstance(table, CsvTable | ParquetTable) for table in tables):
         raise CatalogueError("columns are given, but no input is CSV or Parquet: leave them out")
@@ -72,7 +72,7 @@ def _open_all(
 ) -> list[Table]:
     """The inputs as tables: those with vectors, and, if nothing is ``described``, those that bring attributes alone."""
     tables: list[Table] = []
-    without: list[NoVectors] = []
+    without_vectors: list[NoVectors] = []
     for text in inputs:
         try:
             tables.append(_open(text, ids, id_column, columns))
@@ -81,10 +81,10 @@ def _open_all(
                 continue
             if Path(text).suffix.lower() not in WITH_ATTRIBUTES:
                 raise
-            without.append(error)
+            without_vectors.append(error)
             tables.append(_open(text, ids, id_column, columns, with_vectors=False))
-    if without and len(without) == len(tables):
-        raise without[0]
+    if without_vectors and len(without_vectors) == len(tables):
+        raise without_vectors[0]
     return tables
 
 

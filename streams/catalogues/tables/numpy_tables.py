@@ -67,7 +67,7 @@ class NpzTable:
             if "ids" in names:
                 if ids is not None:
                     raise CatalogueError(f"{path}: ids come from its array `ids`; leave the other ids out")
-                ids = _text(self.name, _whole(self.name, archive, "ids", ID_BYTES))
+                ids = _ids_as_text(self.name, _read_array(self.name, archive, "ids", ID_BYTES))
         self.ids, self.numbered = ids, ids is None
         self.count = row_count(self.name, shapes, ids)
 
@@ -95,15 +95,15 @@ class NpzTable:
     def _rows(self, archive: zipfile.ZipFile, member: str, rows: int) -> Iterator[NDArray[Any]]:
         shape, fortran, dtype = _header(self.name, archive, member)
         if fortran:
-            whole = _whole(self.name, archive, member, WHOLE_BYTES)
-            yield from (whole[start : start + rows] for start in range(0, len(whole), rows))
+            array = _read_array(self.name, archive, member, WHOLE_BYTES)
+            yield from (array[start : start + rows] for start in range(0, len(array), rows))
             return
         with archive.open(member + ".npy") as file:
             _read_header(self.name, member, file)
             for start in range(0, shape[0], rows):
-                taken = (min(rows, shape[0] - start), *shape[1:])
-                data = file.read(int(np.prod(taken)) * dtype.itemsize)
-                yield np.frombuffer(data, dtype).reshape(taken)
+                part_shape = (min(rows, shape[0] - start), *shape[1:])
+                data = file.read(int(np.prod(part_shape)) * dtype.itemsize)
+                yield np.frombuffer(data, dtype).reshape(part_shape)
 
 
 def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[str] | None) -> int:
@@ -127,14 +127,14 @@ def some_ids(ids: Sequence[str] | None, start: int, count: int) -> Sequence[str]
     return ids[start : start + count] if ids is not None else [str(row) for row in range(start, start + count)]
 
 
-def _text(table: str, ids: NDArray[Any]) -> list[str]:
+def _ids_as_text(table: str, ids: NDArray[Any]) -> list[str]:
     if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
         raise CatalogueError(f"{table}: array `ids` is {ids.dtype} {ids.shape}, expected text or whole numbers (n,)")
     texts: list[str] = ids.astype(np.str_).tolist()
     return texts
 
 
-def _whole(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDArray[Any]:
+def _read_array(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDArray[Any]:
     """Read a whole array; raises CatalogueError if it has more than ``limit`` bytes."""
     shape, fortran, dtype = _header(table, archive, member)
     size = math.prod(shape) * dtype.itemsize
@@ -157,11 +157,11 @@ def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[in
         check_header(table, member, file)
     with archive.open(info) as file:
         shape, fortran, dtype = _read_header(table, member, file)
-        size, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
-    if min(shape, default=0) < 0 or size != held:
+        size, actual = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
+    if min(shape, default=0) < 0 or size != actual:
         raise CatalogueError(
-            f"{table}: the header of array {member!r} says {shape} {dtype}, {size:,} bytes, but the file has {held:,}: "
-            "write the file again"
+            f"{table}: the header of array {member!r} says {shape} {dtype}, {size:,} bytes, but the file has "
+            f"{actual:,}: write the file again"
         )
     return shape, fortran, dtype
 

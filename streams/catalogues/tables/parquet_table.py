@@ -66,8 +66,8 @@ class ParquetTable:
             require_modality(self.name, self.columns, expected, schema.names, texts)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
-        taken = {id_column, *(name for names in self.columns.values() for name in names)}
-        self.others = [field.name for field in schema if field.name not in taken and _is_attribute(field.type)]
+        used = {id_column, *(name for names in self.columns.values() for name in names)}
+        self.others = [field.name for field in schema if field.name not in used and _is_attribute(field.type)]
         with opened(path) as data, parquet.ParquetFile(data) as file:
             self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
 
@@ -82,7 +82,7 @@ class ParquetTable:
             for index in range(group.num_columns):
                 column = group.column(index)
                 path = column.path_in_schema
-                name = next((known for known in widest if path == known or path.startswith(f"{known}.")), "")
+                name = next((n for n in widest if path == n or path.startswith(f"{n}.")), "")
                 if name in widest:
                     claimed += max(column.total_uncompressed_size, NUMBER_BYTES * column.num_values)
                     widest[name] = max(widest[name], column.num_values // max(1, group.num_rows))
@@ -101,8 +101,8 @@ class ParquetTable:
         dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
         rows = rows_at_once(self.name, rows, dims)
         # Ids stay in their dictionary until their lengths are known, because one long id may be in every row.
-        how = {"read_dictionary": [self.id_column]}
-        with opened(self.path) as data, pyarrow_parquet(self.path).ParquetFile(data, **how) as file:
+        options = {"read_dictionary": [self.id_column]}
+        with opened(self.path) as data, pyarrow_parquet(self.path).ParquetFile(data, **options) as file:
             for batch in file.iter_batches(batch_size=rows, columns=self._wanted):
                 ids = self._ids(batch.column(self.id_column))
                 vectors = {

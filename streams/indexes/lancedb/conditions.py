@@ -9,7 +9,7 @@ OPERATORS = {"eq": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 
 
 def sql_of(condition: Condition) -> str | None:
-    """The SQL; None if LanceDB cannot say it."""
+    """The SQL; None if LanceDB cannot express it."""
     if isinstance(condition, Compared):
         return compared(condition)
     parts = []
@@ -28,7 +28,7 @@ def compared(condition: Compared) -> str | None:
     """A comparison that is false or NULL if the item has no such value."""
     name, operator, values = condition
     if '"' in name or "\\" in name:
-        # Its paths have no way to write these.
+        # LanceDB's JSON paths have no way to write these characters.
         return None
     path = quoted(f'$."{name}"')
     if operator == "exists":
@@ -37,13 +37,13 @@ def compared(condition: Compared) -> str | None:
         alternatives = [f"json_array_contains(attributes, {path}, {quoted(str(value))})" for value in values]
         return f"({' OR '.join(alternatives)})"
     # The functions that return numbers or truth values fail if another item has a text. This one makes texts of all.
-    own, sign = f"json_get_string(attributes, {quoted(name)})", OPERATORS[operator]
+    value_text, sign = f"json_get_string(attributes, {quoted(name)})", OPERATORS[operator]
     if isinstance(values[0], bool):
-        alternatives = [f"{own} {sign} '{str(value).lower()}'" for value in values]
+        alternatives = [f"{value_text} {sign} '{str(value).lower()}'" for value in values]
     elif isinstance(values[0], str):
-        alternatives = [f"{own} {sign} {quoted(str(value))}" for value in values]
+        alternatives = [f"{value_text} {sign} {quoted(str(value))}" for value in values]
     else:
-        alternatives = [f"TRY_CAST({own} AS DOUBLE) {sign} {value!r}" for value in values]
-    # Whether the value is a text. This takes longest, and comes last: it is asked only of items that meet the rest.
+        alternatives = [f"TRY_CAST({value_text} AS DOUBLE) {sign} {value!r}" for value in values]
+    # Whether the value is a text. This takes longest, so it comes last: only items that meet the rest are asked.
     like = "LIKE" if isinstance(values[0], str) else "NOT LIKE"
     return f"(({' OR '.join(alternatives)}) AND json_extract(attributes, {path}) {like} '\"%')"

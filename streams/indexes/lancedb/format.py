@@ -16,7 +16,7 @@ LIVE, NOTES = "live", "omdml"
 SOURCES = re.compile(r",? /\S*/\.cargo/\S*|,? /rustc/\S*")
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastVersion(msgspec.Struct, frozen=True):
     """A version that was live: when it was made, and until when it was live, seconds since 1970."""
 
     made_at: float
@@ -33,7 +33,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     indexed: Indexed | None = None
     made_at: float = 0.0
     changed: int = 0
-    past: tuple[Past, ...] = ()
+    past: tuple[PastVersion, ...] = ()
 
 
 def client() -> tuple[Any, Any]:
@@ -46,8 +46,8 @@ def client() -> tuple[Any, Any]:
     return lancedb, pyarrow
 
 
-def noted(table: Any) -> Notes:
-    """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
+def read_notes(table: Any) -> Notes:
+    """The notes in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
     metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
     if NOTES.encode() not in metadata:
         raise IndexRefused(f"{table.name}: omdml did not make this table: name one that omdml sync made")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.streams.indexes.lancedb.conditions import sql_of
-from omdml.streams.indexes.lancedb.format import LIVE, client, noted, one_line, quoted
+from omdml.streams.indexes.lancedb.format import LIVE, client, one_line, quoted, read_notes
 from omdml.streams.protocols.index import Condition, IndexAway, Indexed, IndexMoved, IndexReader
 
 # Bytes of each cache of a reader.
@@ -61,7 +61,10 @@ class LanceReader(IndexReader):
     def nearest_among(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The same with a ``WHERE``, which LanceDB looks at before the search; None also if it compares a list."""
+        """The nearest by the same search with a ``WHERE``, which LanceDB applies first.
+
+        None if LanceDB cannot express the condition, or if the condition compares an attribute that holds lists.
+        """
         where = sql_of(condition)
         if where is None:
             return None
@@ -99,7 +102,7 @@ class LanceReader(IndexReader):
             indexed = None
             if LIVE in table.tags.list():
                 table.checkout(LIVE)
-                indexed = noted(table).indexed
+                indexed = read_notes(table).indexed
             if expected is not None and indexed != expected:
                 raise IndexMoved(f"{self}: readers see another version now")
             yield table, indexed

@@ -36,7 +36,7 @@ import structlog
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, Past, client, noted, one_line, quoted
+from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, PastVersion, client, one_line, quoted, read_notes
 from omdml.streams.indexes.lancedb.reader import LanceReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -102,7 +102,7 @@ class LanceIndex(VectorIndex):
                 return None
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
-            indexed = noted(live).indexed
+            indexed = read_notes(live).indexed
             if indexed is None:
                 raise IndexRefused(f"{self}: its tag {LIVE!r} is at a version that omdml did not make: remove the tag")
             return indexed, self._rows(live, indexed.width)
@@ -111,7 +111,7 @@ class LanceIndex(VectorIndex):
         """The newest version of the table; an empty one is made if it has another width."""
         with self._opened() as table:
             if table is None or table.schema.field("embedding").type.list_size != width:
-                notes = Notes() if table is None else noted(table)
+                notes = Notes() if table is None else read_notes(table)
                 schema = self._schema(width, notes)
                 mode = "create" if table is None else "overwrite"
                 self._table = self._database.create_table(self._name, schema=schema, mode=mode)
@@ -122,7 +122,7 @@ class LanceIndex(VectorIndex):
             return rows
 
     def prepare(self, changes: int, total: int) -> None:
-        """Without the search structure if more than half of the rows change: it will be made again."""
+        """Drop the search structure if more than half of the rows change: the switch builds it again."""
         with self._opened() as table:
             if 2 * changes > total:
                 self._drop_searched(table)
@@ -146,7 +146,7 @@ class LanceIndex(VectorIndex):
     def switch(self, indexed: Indexed) -> None:
         """Bring the search structure up to the draft, and the tag to it."""
         with self._opened() as table:
-            notes = noted(table)
+            notes = read_notes(table)
             changed = notes.changed + self._unsearched(table)
             if not self._approximate or 2 * changed > indexed.items:
                 self._drop_searched(table)
@@ -162,7 +162,7 @@ class LanceIndex(VectorIndex):
         with self._opened() as table:
             if table.version != self._live_version(table):
                 table.restore(LIVE)
-            self._make_live(table, indexed, noted(table).changed)
+            self._make_live(table, indexed, read_notes(table).changed)
 
     def reader(self) -> LanceReader:
         """A reader of the tag ``live``."""
@@ -175,14 +175,14 @@ class LanceIndex(VectorIndex):
             os.close(self._lock)
             self._lock = None
 
-    # How it does it
+    # What the methods above are made of
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         """The table at its newest version, None if there is none; everything is closed after any error."""
         try:
             if self._database is None:
-                self._own()
+                self._lock_index()
                 self._database = self._lancedb.connect(self._folder)
                 self._open()
             yield self._table
@@ -193,8 +193,8 @@ class LanceIndex(VectorIndex):
                 self._refuse(error)
             raise
 
-    def _own(self) -> None:
-        """Be the one writer of this index; the lock ends with the process."""
+    def _lock_index(self) -> None:
+        """Become the only writer of this index. The lock ends with the process."""
         self._folder.mkdir(exist_ok=True)
         self._lock = os.open(self._folder / f".{self._name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         if not take_lock(self._lock):
@@ -259,12 +259,15 @@ class LanceIndex(VectorIndex):
     def _make_live(self, table: Any, indexed: Indexed, changed: int) -> None:
         """Steps 2 to 4 of the switch, with the search structure as it should be."""
         now, version = time.time(), self._live_version(table)
-        past: tuple[Past, ...] = ()
+        past: tuple[PastVersion, ...] = ()
         if version is not None:
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
-            before = noted(live)
-            past = *(earlier for earlier in before.past if earlier.until > now - KEPT_S), Past(before.made_at, now)
+            before = read_notes(live)
+            past = (
+                *(earlier for earlier in before.past if earlier.until > now - KEPT_S),
+                PastVersion(before.made_at, now),
+            )
         notes = Notes(indexed=indexed, made_at=now, changed=changed, past=past)
         table.update_field_metadata({"path": "id", "metadata": {NOTES: msgspec.json.encode(notes).decode()}})
         self._to_disk()

@@ -10,17 +10,17 @@ OPERATORS = {"eq": "==", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 
 
 def sql_of(condition: Condition) -> tuple[str, list[str]] | None:
-    """The SQL, and the values of its placeholders; None if PostgreSQL cannot say it."""
+    """The SQL, and the values of its placeholders; None if PostgreSQL cannot express it."""
     if isinstance(condition, Compared):
         path = path_of(condition)
-        # No value in PostgreSQL holds this character. A predicate about a value of another type is unknown.
+        # No text in PostgreSQL holds U+0000. A predicate about a value of another type is unknown, not false.
         return None if "\\u0000" in path else ("COALESCE(attributes @@ %s::jsonpath, false)", [path])
     parts = []
     for part in condition.parts:
         if (sql := sql_of(part)) is None:
             return None
         parts.append(sql)
-    values = [value for _, own in parts for value in own]
+    values = [value for _, part_values in parts for value in part_values]
     if condition.word == "not":
         return f"NOT {parts[0][0]}", values
     word = " AND " if condition.word == "all" else " OR "

@@ -16,7 +16,7 @@ CONNECT_S = 10
 SESSION = {
     "application_name": "omdml sync",
     "connect_timeout": CONNECT_S,
-    # A server whose machine is gone is noticed.
+    # With these a server whose machine is gone is noticed.
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -36,7 +36,7 @@ def client() -> tuple[Any, Callable[[Any], None]]:
     return psycopg, register_vector
 
 
-def noted(text: str, where: str) -> Indexed:
+def decode_indexed(text: str, where: str) -> Indexed:
     """What the live side stands for, as its row says; raises IndexRefused if somebody else changed the row."""
     try:
         return msgspec.json.decode(text, type=Indexed)

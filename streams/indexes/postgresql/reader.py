@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from omdml.streams.addresses import masked
 from omdml.streams.indexes.postgresql.conditions import sql_of
-from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, noted, one_line
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, decode_indexed, one_line
 from omdml.streams.protocols.index import Condition, IndexAway, Indexed, IndexMoved, IndexReader, IndexRefused
 
 # A search must not wait longer for an answer.
 READ_MS = 5_000
 # pgvector's limit for how many candidates a search of an HNSW index keeps.
 MOST_KEPT = 1_000
-# The first version of pgvector whose searches can go on.
+# The first version of pgvector whose searches can go on until enough rows match.
 ITERATIVE = (0, 8)
 
 
@@ -48,7 +48,7 @@ class PostgresReader(IndexReader):
     def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
         """The ids among these that the index has, and their vectors (n, width)."""
         with self._database() as database:
-            rows = self._asked(database, indexed, "id, embedding", "WHERE id = ANY(%s)", [list(ids)])
+            rows = self._select(database, indexed, "id, embedding", "WHERE id = ANY(%s)", [list(ids)])
             vectors = [row[1].to_numpy() for row in rows]
             return [row[0] for row in rows], np.array(vectors, np.float32).reshape(-1, indexed.width)
 
@@ -59,7 +59,7 @@ class PostgresReader(IndexReader):
     def nearest_among(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The nearest by pgvector with a ``WHERE``; None before 0.8, which looks at it after the search only."""
+        """The nearest by pgvector with a ``WHERE``; None before 0.8, which applies it only after the search."""
         with self._database():
             if not self._iterative or (sql := sql_of(condition)) is None:
                 return None
@@ -72,8 +72,8 @@ class PostgresReader(IndexReader):
             if self._kept != (candidates := min(count, MOST_KEPT)):
                 database.execute(f"SET hnsw.ef_search = {candidates}")
                 self._kept = candidates
-            rest = f"{where}ORDER BY embedding <-> %b LIMIT %s"
-            return [row[0] for row in self._asked(database, indexed, "id", rest, [*values, point, count])]
+            clauses = f"{where}ORDER BY embedding <-> %b LIMIT %s"
+            return [row[0] for row in self._select(database, indexed, "id", clauses, [*values, point, count])]
 
     def close(self) -> None:
         if self._connection is not None:
@@ -81,25 +81,25 @@ class PostgresReader(IndexReader):
                 self._connection.close()
             self._connection = None
 
-    def _asked(self, database: Any, indexed: Indexed, columns: str, rest: str, values: list[Any]) -> list[Any]:
+    def _select(self, database: Any, indexed: Indexed, columns: str, clauses: str, values: list[Any]) -> list[Any]:
         """Rows of the view, if it stands for ``indexed`` while they are read; raises IndexMoved.
 
         The view cannot be switched from the first statement of a transaction that uses it until that transaction ends.
         """
         try:
             with database.transaction():
-                rows: list[Any] = database.execute(f"SELECT {columns} FROM {self._name} {rest}", values).fetchall()
-                now = self._indexed(database)
+                rows: list[Any] = database.execute(f"SELECT {columns} FROM {self._name} {clauses}", values).fetchall()
+                current = self._indexed(database)
         except (self._psycopg.errors.UndefinedTable, self._psycopg.errors.DataException) as error:
             # The view is gone, or its vectors have another width.
             raise IndexMoved(f"{self}: {one_line(error)}") from error
-        if now != indexed:
+        if current != indexed:
             raise IndexMoved(f"{self}: readers see another version now")
         return rows
 
     def _indexed(self, database: Any) -> Indexed | None:
         row = database.execute(f"SELECT indexed::text FROM {STATE} WHERE name = %s", [self._name]).fetchone()
-        return noted(row[0], str(self)) if row and row[0] else None
+        return decode_indexed(row[0], str(self)) if row and row[0] else None
 
     def _set_iterative(self, database: Any) -> bool:
         """Have searches of an HNSW index go on until enough rows match, if pgvector can do that."""

@@ -36,7 +36,7 @@ import numpy as np
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
-from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, has_nul, noted, one_line
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, decode_indexed, has_nul, one_line
 from omdml.streams.indexes.postgresql.reader import PostgresReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -59,7 +59,7 @@ LOCK_WAIT_MS = 250
 OWNED_WAIT_MS = 2000
 SWITCH_TRIES, SWITCH_PAUSE_S = 60, 0.5
 REFUSAL = "omdml switched this index to another version after this transaction had begun: begin it again"
-# What a server answers at the door if waiting does not help. Connections that fail carry no code.
+# What a server answers to a connection that it would refuse again. The errors of failed connections carry no code.
 CLOSED_DOOR = ("authentication failed", "does not exist", "pg_hba.conf", "is not permitted to log in")
 
 
@@ -108,8 +108,8 @@ class PostgresIndex(VectorIndex):
         """What the draft holds; its table is made if there is none of this width."""
         limit = INDEXED_WIDTH if self._hnsw else MOST_WIDTH
         if width > limit:
-            todo = ": use --index none, or a learner with fewer coordinates" if self._hnsw else ""
-            raise IndexRefused(f"{self}: items have {width:,} numbers, pgvector takes at most {limit:,}{todo}")
+            advice = ": use --index none, or a learner with fewer coordinates" if self._hnsw else ""
+            raise IndexRefused(f"{self}: items have {width:,} numbers, pgvector takes at most {limit:,}{advice}")
         with self._database() as database:
             table = self._table(self._draft_side(database))
             if self._width(database, table) == width:
@@ -123,7 +123,7 @@ class PostgresIndex(VectorIndex):
             return no_rows(width)
 
     def prepare(self, changes: int, total: int) -> None:
-        """Without the search structure if more than half of the rows change: building it is faster than changing it."""
+        """Drop the search structure if more than half of the rows change: building it is faster than changing it."""
         if 2 * changes > total:
             with self._database() as database:
                 database.execute(f"DROP INDEX IF EXISTS {self._table(self._draft_side(database))}_hnsw")
@@ -181,7 +181,7 @@ class PostgresIndex(VectorIndex):
                 self._connection.close()
             self._connection = None
 
-    # How it does it
+    # What the methods above are made of
 
     @contextmanager
     def _database(self) -> Iterator[Any]:
@@ -207,7 +207,7 @@ class PostgresIndex(VectorIndex):
             set_json_loads(partial(json.loads, parse_int=float), database)
             # A statement of a writer that was killed ends soon, and with it the lock.
             database.execute("SET client_connection_check_interval = '2s'")
-            self._own(database)
+            self._lock_index(database)
             self._make_extension(database)
             self._register_vector(database)
             with database.transaction():
@@ -221,8 +221,8 @@ class PostgresIndex(VectorIndex):
             raise
         return database
 
-    def _own(self, database: Any) -> None:
-        """Be the one writer of this index; the lock ends with the connection."""
+    def _lock_index(self, database: Any) -> None:
+        """Become the only writer of this index. The lock ends with the connection."""
         if database.execute("SELECT current_schema()").fetchone()[0] is None:
             raise IndexRefused(
                 f"{self}: its role may use no schema of its search_path: GRANT USAGE, CREATE ON SCHEMA ... TO its role"
@@ -279,7 +279,7 @@ class PostgresIndex(VectorIndex):
         if row is None:
             raise IndexRefused(f"{self}: its row in {STATE} is gone: drop {self._name} and its tables, and sync again")
         side, switches, text = row
-        return side, switches, text and noted(text, str(self))
+        return side, switches, text and decode_indexed(text, str(self))
 
     def _draft_side(self, database: Any) -> str:
         live = self._state(database)[0]
@@ -306,12 +306,12 @@ class PostgresIndex(VectorIndex):
 
     def _replace_view(self, database: Any, side: str, indexed: Indexed) -> None:
         switches = self._state(database)[1] + 1
-        mine = f"FROM {STATE} state WHERE state.name = '{self._name}'"
+        state_row = f"FROM {STATE} state WHERE state.name = '{self._name}'"
         body = (
-            f"SELECT id, embedding, attributes, (SELECT (state.indexed ->> 'version')::bigint {mine}) AS version "
+            f"SELECT id, embedding, attributes, (SELECT (state.indexed ->> 'version')::bigint {state_row}) AS version "
             f"FROM {self._table(side)} WHERE (SELECT CASE WHEN state.switches = {switches} THEN true "
             # A text that is no truth value: the cast fails, and the error shows it.
-            f"ELSE state.refusal::boolean END {mine})"
+            f"ELSE state.refusal::boolean END {state_row})"
         )
         with database.transaction():
             database.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
@@ -360,7 +360,7 @@ class PostgresIndex(VectorIndex):
             ) from error
         if isinstance(error, errors.DependentObjectsStillExist):
             raise IndexRefused(
-                f"{self}: {text}: the vectors get wider, so the view must be made again: drop what depends on it"
+                f"{self}: {text}: the width of the vectors changes, so the view is made again: drop what depends on it"
             ) from error
         closed = error.sqlstate is None and any(words in text for words in CLOSED_DOOR)
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError) and not closed:

@@ -23,32 +23,32 @@ class Assignments:
 
     Attributes
     ----------
-    given
+    pending
         Partitions that were assigned. The listener has not been asked yet where to start them.
     owned
         Partitions that are being read.
     """
 
     def __init__(self) -> None:
-        self.given: set[TopicPartition] = set()
+        self.pending: set[TopicPartition] = set()
         self.owned: dict[TopicPartition, Partition] = {}
         self._listener_error: Exception | None = None
 
-    def note_assigned(self, consumer: Any, given: Collection[TopicPartition]) -> None:
+    def note_assigned(self, consumer: Any, partitions: Collection[TopicPartition]) -> None:
         """Note new partitions and pause them, until the polling thread has asked where to start."""
-        for tp in given:
+        for tp in partitions:
             # Without any position the client would raise before we can ask for one.
             consumer.seek(tp, 0)
-        consumer.pause(*given)
-        self.given |= set(given)
+        consumer.pause(*partitions)
+        self.pending |= set(partitions)
 
     def give_up(self, lost: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         """Give up partitions, and tell the listener which of them were being read."""
-        self.given -= set(lost)
-        gone = [self.owned.pop(tp) for tp in sorted(lost) if tp in self.owned]
-        if gone:
+        self.pending -= set(lost)
+        given_up = [self.owned.pop(tp) for tp in sorted(lost) if tp in self.owned]
+        if given_up:
             try:
-                tell(gone)
+                tell(given_up)
             except Exception as error:
                 # Inside the client's loop the error would be lost, or would end the loop.
                 self._listener_error = error

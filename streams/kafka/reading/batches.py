@@ -9,11 +9,11 @@ import msgspec
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A damaged batch. ``then`` is the offset behind it, or behind its first record if its end is unknown."""
+    """A damaged batch. ``next_offset`` lies behind it, or behind its first record if its end is unknown."""
 
-    def __init__(self, why: str, then: int) -> None:
+    def __init__(self, why: str, next_offset: int) -> None:
         super().__init__(why)
-        self.why, self.then = why, then
+        self.why, self.next_offset = why, next_offset
 
 
 class PlainRecord(msgspec.Struct, gc=False):

@@ -16,7 +16,8 @@ from omdml.streams.kafka.options import KafkaOptions
 ABSENT_S = 10.0
 # Shorter outages are not worth a line in the log.
 OUTAGE_AFTER_S = 2.0
-# A partition is stuck after this many checks, one a second: if nothing else is delivered, and under load.
+# A partition is stuck after this many checks, one a second: the first if nothing else is delivered, the second under
+# load.
 STUCK_LOOKS = 10
 STUCK_BUSY_LOOKS = 60
 # A client that waits for this many seconds, for its group or for answers, may be broken.
@@ -94,8 +95,8 @@ class Flow:
     long while the client waits for its group: a new client would have all members share out the partitions once
     more. If machines are slow, the members would do that to each other for ever.
 
-    A client that waits shows no partition that is stuck: for its group, if it has no partition, or for the topic's ends
-    or first positions. If brokers were frozen, some clients wait for five minutes, or for ever.
+    A client may also wait without any stuck partition: for its group if it has no partition, or for the topic's ends or
+    its first positions. If brokers were frozen, some clients wait for five minutes, or for ever.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class Flow:
         return [tp for tp, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
 
     def has_waited_long(self) -> bool:
-        """Whether the client waits for longer than a group takes. If so, it is True again only after as long."""
+        """Whether the client has waited for longer than a group takes. After a True, the time is counted from zero."""
         now = time.monotonic()
         if self._waiting_since is None or now - self._waiting_since < WAIT_S:
             return False

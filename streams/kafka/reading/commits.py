@@ -53,9 +53,9 @@ class Commits:
         self.unanswered_at = float("-inf")
 
     def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> CommitResult:
-        """Commit the offsets. They are ``NOT_OWNED`` if this member is out of its group."""
+        """Commit the offsets; returns ``NOT_OWNED`` if this member is out of its group."""
         try:
-            consumer.commit(self.written(offsets, epochs), timeout_ms=milliseconds(ANSWER_LIMIT_S))
+            consumer.commit(self.with_metadata(offsets, epochs), timeout_ms=milliseconds(ANSWER_LIMIT_S))
         except EXPELLED as error:
             # The client's next polls would not report it.
             self.replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
@@ -73,7 +73,7 @@ class Commits:
 
         Whoever stays in the group takes the partitions over, and commits these offsets or later ones. So this waits
         only for members that leave at the same time. If another member joins, commits and leaves again between the
-        look and the write, the commit goes back, and who starts next reads again what its checkpoints have. Kafka
+        look and the write, this sets the commit back: whoever starts next reads again what checkpoints have. Kafka
         offers no write that fails then: a request that names the group's generation must come from a member.
         """
         until = time.monotonic() + ALL_LEFT_WITHIN_S
@@ -86,7 +86,7 @@ class Commits:
                 if not behind:
                     return
                 if is_empty:
-                    answers = admin.alter_group_offsets(self._group, self.written(behind, epochs))
+                    answers = admin.alter_group_offsets(self._group, self.with_metadata(behind, epochs))
                     if set(answers.values()) == {kafka.errors.NoError}:
                         return
                 if time.monotonic() >= until:
@@ -103,7 +103,9 @@ class Commits:
         """Whether a commit belongs to this topic, not to an earlier one. Other clients commit without metadata."""
         return committed.metadata in ("", self._topic_id)
 
-    def written(self, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> dict[TopicPartition, OffsetAndMetadata]:
+    def with_metadata(
+        self, offsets: Mapping[TopicPartition, int], epochs: Epochs
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit of these offsets holds: the topic's id, and the epoch under which they were read."""
         return {tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()}
 

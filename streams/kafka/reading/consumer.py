@@ -94,8 +94,8 @@ ConsumerRebalanceListener.register(Rebalance)
 
 def offset_ranges(consumer: Any, places: Iterable[TopicPartition]) -> tuple[Offsets, Offsets]:
     """For each partition the first offset that the log still holds, and the offset after its last record."""
-    asked, limit = list(places), milliseconds(ANSWER_LIMIT_S)
-    return consumer.beginning_offsets(asked, timeout_ms=limit), consumer.end_offsets(asked, timeout_ms=limit)
+    partitions, limit = list(places), milliseconds(ANSWER_LIMIT_S)
+    return consumer.beginning_offsets(partitions, timeout_ms=limit), consumer.end_offsets(partitions, timeout_ms=limit)
 
 
 def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:

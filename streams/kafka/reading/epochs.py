@@ -22,7 +22,7 @@ class Epochs:
         # For each partition, an epoch and the offset up to which records were read under it.
         self._read: dict[TopicPartition, tuple[int, int]] = {}
 
-    def know(self, tp: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+    def begin_with(self, tp: TopicPartition, committed: OffsetAndMetadata | None) -> None:
         """Begin with the epoch that an earlier reader committed."""
         self._read[tp] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
 

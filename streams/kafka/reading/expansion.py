@@ -15,12 +15,12 @@ GZIP, LZ4, ZSTD = 1, 3, 4
 MAX_EXPANDED_BYTES = 128 << 20
 PIECE_BYTES = 1 << 20
 # What deflate makes of a byte at most: the most of all codecs that have a bound (snappy 22, lz4 255).
-HARMLESS = 1032
+MOST_PER_BYTE = 1032
 
 
 def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> bool:
     """Whether these compressed records expand to more bytes than the limit; no more than that are expanded."""
-    if codec != ZSTD and len(data) * HARMLESS <= limit:
+    if codec != ZSTD and len(data) * MOST_PER_BYTE <= limit:
         return False
     size = 0
     for piece in _pieces(codec, data):
@@ -43,11 +43,11 @@ def _pieces(codec: int, data: memoryview) -> Iterator[int]:
             yield len(piece)
             piece = b"" if lz4_reader.eof else lz4_reader.decompress(b"", PIECE_BYTES)
     elif codec == GZIP:
-        rest: bytes | memoryview = data
+        unread: bytes | memoryview = data
         # Several members may follow each other, and all of them are expanded.
-        while rest:
+        while unread:
             reader_z = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            while rest and not reader_z.eof:
-                yield len(reader_z.decompress(rest, PIECE_BYTES))
-                rest = reader_z.unconsumed_tail
-            rest = reader_z.unused_data
+            while unread and not reader_z.eof:
+                yield len(reader_z.decompress(unread, PIECE_BYTES))
+                unread = reader_z.unconsumed_tail
+            unread = reader_z.unused_data

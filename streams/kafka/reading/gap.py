@@ -100,12 +100,12 @@ def cut(
     """
     end = available[1]
     if cut_at is not None:
-        resume, known = cut_at, f"at offset {cut_at}"
+        resume, where = cut_at, f"at offset {cut_at}"
     else:
         resume = end if position is None else min(position, end)
-        known = f"somewhere below offset {resume}"
+        where = f"somewhere below offset {resume}"
     return GapError(
-        f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
+        f"topic {topic!r} partition {partition.number} was cut {where}: its new leader lacks the newest events, "
         f"and other events took offsets that were read already. `{command} --accept-gap` goes on at {resume}",
         partition=partition,
         position=position,
@@ -124,7 +124,7 @@ def unreadable(
     command: str = WORKER,
 ) -> GapError:
     """The error for a damaged batch at the position, in the broker's files or on the network."""
-    resume = error.then if position is None else min(max(error.then, position + 1), available[1])
+    resume = error.next_offset if position is None else min(max(error.next_offset, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
         f"damaged ({error.why}). Restore the broker's files from a replica, or go on at {resume} with "

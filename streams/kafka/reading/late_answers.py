@@ -35,18 +35,18 @@ class Question(Generic[Answer]):
             self._pending = Future()
             # A thread that waits must not keep the process from ending.
             threading.Thread(target=self._run, args=(self._pending,), name="kafka-question", daemon=True).start()
-        asked = self._pending
-        if not wait([asked], limit_s).done:
+        future = self._pending
+        if not wait([future], limit_s).done:
             raise kafka.errors.KafkaTimeoutError(f"no answer within {limit_s:g} s")
         self._pending = None
-        return asked.result()
+        return future.result()
 
     def drop(self) -> None:
         """Wait no longer for an answer that may still come."""
         self._pending = None
 
-    def _run(self, asked: Future[Answer]) -> None:
+    def _run(self, future: Future[Answer]) -> None:
         try:
-            asked.set_result(self._ask())
+            future.set_result(self._ask())
         except BaseException as error:
-            asked.set_exception(error)
+            future.set_exception(error)

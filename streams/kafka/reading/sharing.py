@@ -51,9 +51,9 @@ class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Take note of what was assigned to this member. kafka-python calls this after each round."""
-        joined = self.member_assignment is None
+        has_just_joined = self.member_assignment is None
         super().on_assignment(assignment, generation)
-        if joined and assignment.user_data == UNFINISHED:
+        if has_just_joined and assignment.user_data == UNFINISHED:
             self.share_again()
 
 
@@ -61,14 +61,14 @@ class _ReadPartitions:
     """The cluster as an assignor sees it, with only those partitions of a topic that are read."""
 
     def __init__(self, cluster: Any, count: int | None) -> None:
-        self._whole = cluster
+        self._cluster = cluster
         self._count = count
 
     def topics(self) -> Any:
-        return self._whole.topics()
+        return self._cluster.topics()
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        partitions = self._whole.partitions_for_topic(topic)
+        partitions = self._cluster.partitions_for_topic(topic)
         if partitions is None or self._count is None:
             return partitions
         return {number for number in partitions if number < self._count}

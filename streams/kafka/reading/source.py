@@ -165,9 +165,9 @@ class KafkaSource:
             return CommitResult.RECORDED
         if self._watch.away or self._commits.unanswered_at > self._watch.answered_at:
             return CommitResult.UNKNOWN
-        wanted = {tp: offsets[partition] for partition, tp in places.items()}
+        offset_of = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
-            return self._commits.commit(self._consumer, wanted, self._epochs)
+            return self._commits.commit(self._consumer, offset_of, self._epochs)
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
@@ -239,7 +239,7 @@ class KafkaSource:
                 self._restart_if_stuck(self._ask_cluster(late=True))
             # Without this member's polls, the whole group would wait until the cluster answers it.
             with suppress(kafka.errors.RetriableError):
-                if self._assignments.given:
+                if self._assignments.pending:
                     self._take_over()
             internals.go_on_joining(self._consumer)
             batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
@@ -274,7 +274,7 @@ class KafkaSource:
     def _stop_at_cuts(self, divergent: Mapping[TopicPartition, Any]) -> None:
         for tp, agreed in divergent.items():
             position, cut = self._position(tp), agreed and agreed.offset
-            # Otherwise this is a late answer: the caller has already gone back to that position.
+            # If not, this is a late answer: the caller has already gone back to that position.
             if cut is None or position is None or cut < position:
                 self._stop({tp: position}, partial(gap.cut, cut_at=cut))
 
@@ -287,24 +287,24 @@ class KafkaSource:
 
     def _take_over(self) -> None:
         """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""
-        given = {tp: Partition(self.topic_id, tp.partition) for tp in self._assignments.given}
-        self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
-        begins, ends = offset_ranges(self._consumer, given)
-        committed, elsewhere = self._commits.read(self._consumer, given)
-        known = {partition: committed[tp].offset if tp in committed else None for tp, partition in given.items()}
-        starts = self._listener.assigned(known)
-        self._assignments.given.clear()
-        given = {tp: partition for tp, partition in given.items() if partition in starts}
-        self._owned.update(given)
+        assigned = {tp: Partition(self.topic_id, tp.partition) for tp in self._assignments.pending}
+        self.partitions = max(self.partitions, *(tp.partition + 1 for tp in assigned))
+        begins, ends = offset_ranges(self._consumer, assigned)
+        committed, elsewhere = self._commits.read(self._consumer, assigned)
+        offsets = {partition: committed[tp].offset if tp in committed else None for tp, partition in assigned.items()}
+        starts = self._listener.assigned(offsets)
+        self._assignments.pending.clear()
+        assigned = {tp: partition for tp, partition in assigned.items() if partition in starts}
+        self._owned.update(assigned)
         self._watch.ends |= ends
-        for tp, partition in given.items():
+        for tp, partition in assigned.items():
             start = starts[partition]
-            self._epochs.know(tp, committed.get(tp))
+            self._epochs.begin_with(tp, committed.get(tp))
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
-        self._consumer.resume(*(given.keys() - elsewhere.keys()))
-        for tp in elsewhere.keys() & given.keys():
-            again = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
-            self._gaps.add(tp, partial(again, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
+        self._consumer.resume(*(assigned.keys() - elsewhere.keys()))
+        for tp in elsewhere.keys() & assigned.keys():
+            explain = partial(gap.created_again, self.topic, assigned[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
+            self._gaps.add(tp, partial(explain, before=elsewhere[tp].metadata, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
     def _ask_cluster(self, late: bool = False) -> bool:
@@ -324,8 +324,8 @@ class KafkaSource:
 
         Raises GapError if the topic surely is another one. If the cluster cannot say now, the records are polled again.
         """
-        seen = internals.topic_id(self._consumer, self.topic)
-        if seen is None or str(seen) == self.topic_id or self._ask_cluster():
+        id_read = internals.topic_id(self._consumer, self.topic)
+        if id_read is None or str(id_read) == self.topic_id or self._ask_cluster():
             return True
         for tp, batch in batches.items():
             self._epochs.seek(self._consumer, tp, batch[0].offset)
@@ -333,11 +333,11 @@ class KafkaSource:
 
     def _restart_if_stuck(self, answered: bool) -> None:
         # Without an answer, neither ends nor first positions are known.
-        unanswered = not answered or bool(self._assignments.given)
+        unanswered = not answered or bool(self._assignments.pending)
         progress, flowing = {} if unanswered else self.progress(), self._owned.keys() - self._gaps.stopped
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
         stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
-        if stuck or (self._flow.has_waited_long() and self._watch.is_reached_anew()):
+        if stuck or (self._flow.has_waited_long() and self._watch.replace_admin()):
             why = "events wait there, and the client brings none" if stuck else "only a new client gets answers"
             places = {"topic": self.topic, "partitions": sorted(tp.partition for tp in stuck)}
             log.error("kafka_fetching_stopped", **places, reason=why, action="making a new client")
@@ -352,7 +352,7 @@ class KafkaSource:
         leave(self._consumer, self.group)
         # The old client may have left without reporting these as revoked.
         self._give_up(list(self._owned), self._listener.lost)
-        self._assignments.given.clear()
+        self._assignments.pending.clear()
         self._consumer, self._flow, self._commits.replaced = self._connect(), Flow(), False
         self.subscribe(self._listener, self._read)
 
@@ -381,8 +381,8 @@ class KafkaSource:
 
     # The client's thread
 
-    def _note_assigned(self, given: Collection[TopicPartition]) -> None:
-        self._assignments.note_assigned(self._consumer, given)
+    def _note_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._assignments.note_assigned(self._consumer, partitions)
         # They may be partitions of a topic that was created again.
         self._watch.look_soon()
 

@@ -100,8 +100,11 @@ class TopicWatch:
             self._outage.check_succeeded()
         return topic
 
-    def is_reached_anew(self) -> bool:
-        """Whether a new client reaches the cluster. It asks from now on: those that get no answer are broken then."""
+    def replace_admin(self) -> bool:
+        """Ask with a new client from now on; False if no new client reaches the cluster: then the old one stays.
+
+        True means that the clients that get no answer are broken, and not the cluster.
+        """
         try:
             admin = topics.open_admin(msgspec.structs.replace(self._options, start_timeout_s=NEW_CLIENT_LIMIT_S))
         except SourceError:

@@ -54,7 +54,7 @@ def decide_beginning(options: KafkaOptions, origin: str, target: str, group: str
 
 
 def _decided(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None, last: bool) -> bool:
-    """One try; False if it may be made again. The ``last`` one raises instead."""
+    """Try once; False if another try may succeed. The ``last`` try raises instead."""
     with administering(options, f"looking up the offsets of group {group!r}") as admin:
         try:
             _decide(admin, options, origin, target, group, begin)
@@ -69,8 +69,8 @@ def _decide(
     admin: KafkaAdminClient, options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None
 ) -> None:
     topic_id, partitions = require(admin, options, origin)
-    # This is read before the offsets. Whoever routed the records that it counts had written its offsets down first.
-    written = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
+    # These ends are read before the group's offsets: a router that wrote records below them has its offsets by then.
+    target_ends = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
     places = _places(origin, partitions)
     if is_known(admin, group, places):
         if begin is not None:
@@ -78,10 +78,10 @@ def _decide(
                 "begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave out --begin"
             )
         return
-    first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
-    if begin is None and first != end and any(written.values()):
+    begins, ends = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+    if begin is None and begins != ends and any(target_ends.values()):
         raise forgotten(options, origin, group)
-    starts = {tp: OffsetAndMetadata((end if begin is Begin.END else first)[tp], topic_id, -1) for tp in places}
+    starts = {tp: OffsetAndMetadata((ends if begin is Begin.END else begins)[tp], topic_id, -1) for tp in places}
     for error in admin.alter_group_offsets(group, starts).values():
         if error is not kafka.errors.NoError:
             raise error(f"writing down where group {group!r} begins")

@@ -37,10 +37,10 @@ class RoutedSource(KafkaSource):
                 raise kafka.errors.CommitFailedError(f"this member is out of group {self.group!r}")
         return member
 
-    def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def offsets_to_commit(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of these partitions that a transaction commits to the group, as :meth:`commit` would."""
         places = {TopicPartition(self.topic, partition.number): offset for partition, offset in offsets.items()}
-        return self._commits.written(places, self._epochs)
+        return self._commits.with_metadata(places, self._epochs)
 
     def go_back(self) -> None:
         """Continue at the group's offsets, in every partition that did not stop at a gap. Raises SourceError.

@@ -118,7 +118,7 @@ def _letter(record: Record, key: bytes | None, error: FeedbackError, targets: Ta
 
 
 class Router:
-    """One of any number that share the partitions of a topic.
+    """A router. Any number of them share the partitions of a topic.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Router:
         self._dropped: dict[Partition, int] = {}
         self._outage = Outage(source.options.servers)
         self._failures = Failures()
-        self._trouble = ""
+        self._accepted_gap = ""
         self._stop_by: float | None = None
         self._looked_at = self._counted_at = float("-inf")
         self._counted: Counter[str] = Counter()
@@ -203,9 +203,9 @@ class Router:
             self._gather()
             if self._gathered:
                 self._route()
-            self._trouble = ""
+            self._accepted_gap = ""
         except GapError as gap:
-            if not self.accept_gap or str(gap) == self._trouble or gap.partition is None or gap.resume is None:
+            if not self.accept_gap or str(gap) == self._accepted_gap or gap.partition is None or gap.resume is None:
                 raise
             self._go_on(gap, Partition(*gap.partition), gap.resume)
         except SourceRefused:
@@ -215,12 +215,12 @@ class Router:
 
     def _go_on(self, gap: GapError, partition: Partition, resume: int) -> None:
         """Continue after a gap that the operator accepted."""
-        self._trouble = str(gap)
+        self._accepted_gap = str(gap)
         # If another router owns the partition now, its own source tells it of the gap.
         with suppress(SourceError):
             self.source.seek(partition, resume)
             hint = "start without --accept-gap from now on"
-            log.warning("gap_accepted", reason=self._trouble, resume=resume, hint=hint)
+            log.warning("gap_accepted", reason=self._accepted_gap, resume=resume, hint=hint)
 
     def _connect(self) -> None:
         """Make a producer, which aborts its predecessor's open transaction, and continue at the group's offsets."""
@@ -257,7 +257,7 @@ class Router:
     def _route(self) -> None:
         """Steps 2 to 4 for what was gathered."""
         assert self._transactions is not None
-        begun, fates = time.monotonic(), Counter[str]()
+        began, fates = time.monotonic(), Counter[str]()
         # This is asked before the writing. If the router left the group and joined it again meanwhile, it must not
         # commit as its later self.
         member = self.source.member
@@ -265,12 +265,12 @@ class Router:
         for records in self._gathered.values():
             self._write(self._transactions, records, fates)
         offsets = {partition: records[-1].offset + 1 for partition, records in self._gathered.items()}
-        self._transactions.send_offsets(self.source.books(offsets), member)
+        self._transactions.send_offsets(self.source.offsets_to_commit(offsets), member)
         self._transactions.commit()
         self._gathered.clear()
         self._failures = Failures()
         self._counted += fates
-        self._metrics.routed(fates, time.monotonic() - begun)
+        self._metrics.routed(fates, time.monotonic() - began)
 
     def _write(self, transactions: KafkaTransactions, records: Iterable[Record], fates: Counter[str]) -> None:
         now_ms = int(time.time() * 1000)
@@ -324,7 +324,7 @@ class Router:
             if self._transactions is not None:
                 self._transactions.drop()
 
-    # What the source tells
+    # Called by the source
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Begin where the group's offsets are, and at the beginning of a partition that was added to the topic."""

@@ -11,9 +11,9 @@ from omdml.streams.disk import ASIDE
 from omdml.streams.stores.folder.marks import REPLACEMENTS
 from omdml.streams.stores.folder.store import DirectoryStore
 
-NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
+IDENTITY_FILES, MARKS = ("format", "store-id", "secret"), "marks"
 # What a backup has of the store's folder. The lock of workers and unfinished files are left out.
-ENTRIES = (*NUMBERS, REPLACEMENTS, "placements", "models", MARKS)
+ENTRIES = (*IDENTITY_FILES, REPLACEMENTS, "placements", "models", MARKS)
 # How often a model is read at most, if files of it are dropped meanwhile.
 PASSES = 100
 
@@ -27,7 +27,7 @@ def contents(store: DirectoryStore) -> Iterator[File]:
     is ahead of these checkpoints. Raises StoreError if a model was replaced meanwhile, which may go back.
     """
     before = store.marks([]).replacements
-    for name in (*NUMBERS, REPLACEMENTS):
+    for name in (*IDENTITY_FILES, REPLACEMENTS):
         # If this file is missing, no model was ever replaced.
         if name != REPLACEMENTS or (store.path / name).exists():
             yield name, read_regular(store.path / name, STATE_BYTES)

@@ -48,10 +48,9 @@ class Seal(msgspec.Struct, frozen=True):
 def back_up(store: DirectoryStore, target: Path) -> None:
     """Write everything in the store into one file, over one of this name; only its owner may read it.
 
-    A crash leaves a file whose name begins with a dot, until the next backup of this name. A store that cannot be read
-    leaves the file that was there. Raises StoreError if the store cannot be read, the file cannot be written, or the
-    file would lie in the store. It also does if something else than a regular file has this name: a device or a pipe
-    would be gone.
+    A crash leaves a file whose name begins with a dot, until the next backup of this name. If the store cannot be read,
+    the file that was there stays. Raises StoreError if the store cannot be read, if the file cannot be written or would
+    lie in the store, and if something else than a regular file has this name: a device or a pipe would be lost.
     """
     # Unlike ``Path.exists``, this returns False for a name that is too long.
     if os.path.exists(target) and not target.is_file():
@@ -221,8 +220,8 @@ def unpack(file: Path, target: Path) -> None:
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
     """The bytes of a file in a backup, none of a folder; raises CorruptError for anything that is not ours."""
     parts = member.name.split("/")
-    known = member.name == SEAL or parts[0] in ENTRIES
-    if not known or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
+    is_ours = member.name == SEAL or parts[0] in ENTRIES
+    if not is_ours or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
         raise CorruptError(
             f"{file} is no backup of a store, because it holds {quoted(member.name)}: name a file that "
             "omdml backup wrote"

@@ -28,7 +28,7 @@ EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
 KEPT = 2
 # This file is there once a checkpoint was saved.
-EVER = "saved"
+EVER_SAVED = "saved"
 MAX_NUMBER_BYTES = 100
 
 
@@ -79,7 +79,7 @@ class CheckpointFolder:
         """Whether the newest checkpoint is damaged, one was saved after it, or none is left of those saved."""
         files = self._files()
         if not files:
-            return (self.path / EVER).exists()
+            return (self.path / EVER_SAVED).exists()
         return files[-1].damaged or self._lacks_newest(files)
 
     def claim(self) -> Claim:
@@ -100,11 +100,12 @@ class CheckpointFolder:
     ) -> Written:
         """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
-        1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Note that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
+        1. Write it, under a name of its own. A crash within leaves a temporary file, which is deleted with its epoch.
+        2. Note that one was saved. After a crash before this, nobody would notice if the only checkpoint were removed.
         3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
-        4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
-        5. Drop all but the two newest. A crash within leaves a file more than need be.
+        4. Note its number, without waiting for the disk. After a crash before this, an older number stays: a removed or
+           replaced checkpoint may go unnoticed.
+        5. Drop all but the two newest. A crash within leaves one file too many.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
@@ -115,8 +116,8 @@ class CheckpointFolder:
             number = files[-1].number + 1 if files else 1
             try:
                 put(self.path / epoch / file_name(number, saved), data, ready=ready)
-                if not (self.path / EVER).exists():
-                    (self.path / EVER).touch()
+                if not (self.path / EVER_SAVED).exists():
+                    (self.path / EVER_SAVED).touch()
                     sync(self.path)
             except FileNotFoundError:
                 # A later owner, or whoever deleted the model, has removed the folder of this epoch.
@@ -152,7 +153,7 @@ class CheckpointFolder:
             epoch = next_epoch(self.owner())
             (self.path / epoch).mkdir()
             sync(self.path)
-            # Otherwise another one came first with the same counter and a higher nonce.
+            # If not, another process came first with the same counter and a higher nonce.
             if self.owner() == epoch:
                 return epoch
 
@@ -164,12 +165,12 @@ class CheckpointFolder:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
                 if checkpoint:
                     return Claim(epoch, checkpoint, fell_back)
-                # The name tells the next claim, and whoever examines it.
+                # The new name says that it is damaged, to the next claim and to people.
                 file.path.replace(file.path.with_suffix(".damaged"))
             fell_back = True
         if files:
             raise none_valid(self.model, str(self.path))
-        if (self.path / EVER).exists():
+        if (self.path / EVER_SAVED).exists():
             raise none_left(self.model, str(self.path))
         return Claim(epoch, None)
 

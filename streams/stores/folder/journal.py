@@ -31,6 +31,7 @@ POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
 # Looks at many folders take about one part in this many of the time.
 SHARE = 20
+# The kernel's clock for files ticks at least once in this time.
 TICK_NS = 20_000_000
 
 # Turns what the operating system refuses into a StoreError.
@@ -71,7 +72,7 @@ class DirectoryJournal:
         return None
 
     def entries(self) -> list[tuple[int, JournalEntry]]:
-        """All that were not dropped, oldest first."""
+        """All entries that were not dropped, with their numbers, oldest first."""
         read = ((number, self._read(number)) for number in sorted(self._numbers()))
         return [(number, entry) for number, entry in read if entry]
 
@@ -109,9 +110,9 @@ class DirectoryJournal:
         """Drop the bytes of these snapshots, and files that a crash left without an entry or half written."""
         for key in keys:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
-        named = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
+        named_files = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
         for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
-            if path.name not in named and time.time() - path.stat().st_mtime > NAMELESS_S:
+            if path.name not in named_files and time.time() - path.stat().st_mtime > NAMELESS_S:
                 path.unlink(missing_ok=True)
 
     def keep_only(self, key: SnapshotKey) -> None:

@@ -24,8 +24,8 @@ REPLACEMENTS = "replacements"
 class Replacements(msgspec.Struct, frozen=True):
     """How often a checkpoint was replaced, or a mark moved from outside, and where partitions are read again for that.
 
-    A mark says which replacement its owner knew of. One whose owner did not know of its partition's last one may have
-    been written over a mark that had gone back: it counts only up to the offset that the replacement asks for.
+    A mark says which replacement its owner knew of. If that is not the last one of its partition, the owner may have
+    overwritten a mark that had been moved back. Such a mark counts only up to the offset that the replacement asks for.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ class DirectoryMarks(DirectoryLayout):
             replacements = self._replacements()
             run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}"
             offsets = {place: self._offset(place, replacements) for place in partitions}
-            known = {place: offset for place, offset in offsets.items() if offset is not None}
-            return Marks(known, run, replacements.count)
+            set_offsets = {place: offset for place, offset in offsets.items() if offset is not None}
+            return Marks(set_offsets, run, replacements.count)
 
     def _replacements(self) -> Replacements:
         path = self.path / REPLACEMENTS
@@ -68,9 +68,9 @@ class DirectoryMarks(DirectoryLayout):
         path = self._mark(partition)
         if not path.exists():
             return None
-        offset, known = read_mark(path)
-        again, number = replacements.again.get(path.name, (offset, 0))
-        return offset if known >= number else min(offset, again)
+        offset, known_replacements = read_mark(path)
+        reread_from, number = replacements.again.get(path.name, (offset, 0))
+        return offset if known_replacements >= number else min(offset, reread_from)
 
     def read_again(self, partition: Partition, offset: int) -> None:
         """Have the owner of a partition begin again, at this offset or below.
@@ -85,8 +85,8 @@ class DirectoryMarks(DirectoryLayout):
                     before, path = self._replacements(), self._mark(partition)
                     marked = self._offset(partition, before)
                     # The mark may be of a backup, and know of more replacements than this folder has seen.
-                    known = read_mark(path)[1] if path.exists() else 0
-                    count = max(before.count, known) + 1
+                    counted_by_mark = read_mark(path)[1] if path.exists() else 0
+                    count = max(before.count, counted_by_mark) + 1
                     again = {**before.again, path.name: (offset if marked is None else min(offset, marked), count)}
                     put(self.path / REPLACEMENTS, msgspec.json.encode(Replacements(count, again)))
             finally:
@@ -100,14 +100,14 @@ class DirectoryMarks(DirectoryLayout):
         only up to this offset.
         """
         with self._reaching():
-            now = self._replacements()
-            as_expected = self._offset(partition, now) in (before, offset) and replacements in (None, now.count)
+            current = self._replacements()
+            as_expected = self._offset(partition, current) in (before, offset) and replacements in (None, current.count)
             if as_expected:
                 self.make()
                 if replacements is None:
                     self.read_again(partition, offset)
-                    now = self._replacements()
-                put(self._mark(partition), b"%d %d\n" % (offset, now.count))
+                    current = self._replacements()
+                put(self._mark(partition), b"%d %d\n" % (offset, current.count))
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:

@@ -19,7 +19,7 @@ from omdml.streams.addresses import SCHEMES, masked, without_prefix
 
 # Seconds to connect, and seconds until each answer.
 TIMEOUT_S = 2.0
-# All that is sent twice is a compare-and-set, or means the same twice.
+# Whatever may be sent twice is a compare-and-set, or has the same effect twice.
 RETRIES = 1
 # A connection that was idle for so many seconds is asked for a sign of life before it is used.
 HEALTH_CHECK_S = 5
@@ -42,7 +42,7 @@ CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.p
 # What to do, by a part of the message, because the client has no class for these refusals. The first that fits counts.
 REFUSAL_ADVICE = {
     "ACL failure in script": RIGHTS,
-    # Redis 7.0 says it so.
+    # The words of Redis 7.0.
     "The user executing the script can't": RIGHTS,
     "Hostname mismatch": "name the server in store.url as its certificate does",
     "IP address mismatch": "name the server in store.url as its certificate does",

@@ -66,8 +66,8 @@ class RedisDatabase:
                 answers[:] = pipeline.execute(raise_on_error=False)
         for model, (words, _), answer in zip(models, commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
-                named = words[0] != "EVALSHA" and about_a_key(answer)
-                message = f"{words[0]} {words[1]}: {answer}" if named else str(answer)
+                names_command = words[0] != "EVALSHA" and about_a_key(answer)
+                message = f"{words[0]} {words[1]}: {answer}" if names_command else str(answer)
                 with reaching(self._where, model):
                     raise type(answer)(message)
 

@@ -85,7 +85,7 @@ def replaced(saved: bytes | None, digest: bytes | None) -> bool:
 
 
 def read_names(names: Iterable[bytes]) -> Iterator[str]:
-    """Names of models. What another client has put among them and is no text is left out."""
+    """Names of models. Names that another client has put there, and that are no text, are left out."""
     for name in names:
         with suppress(UnicodeDecodeError):
             yield name.decode()

@@ -21,10 +21,10 @@ class RedisMarks(RedisDatabase):
 
         Replacements are counted first: an owner that reads a mark from before one must not know of the replacement.
         """
-        asked = list(partitions)
+        partitions = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             pipeline.get(self._keys.replacements)
-            for partition in asked:
+            for partition in partitions:
                 pipeline.get(self._keys.mark(partition))
             gets = list(pipeline.command_stack)
             *answers, server, replication = pipeline.info("server").info("replication").execute(raise_on_error=False)
@@ -32,15 +32,15 @@ class RedisMarks(RedisDatabase):
             run = run_of(server, replication)
         replacements, *marks = answers
         with understanding(answers):
-            offsets = {place: int(mark) for place, mark in zip(asked, marks, strict=True) if mark is not None}
+            offsets = {place: int(mark) for place, mark in zip(partitions, marks, strict=True) if mark is not None}
             return Marks(offsets, run, int(replacements or 0))
 
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected."""
         keys, values = [self._keys.mark(partition), self._keys.replacements], ["" if before is None else before, offset]
-        known = [] if replacements is None else [replacements]
+        known_count = [] if replacements is None else [replacements]
         with reaching(self._where):
-            return bool(self._compare_and_set(keys, [*values, *known]))
+            return bool(self._compare_and_set(keys, [*values, *known_count]))
 
     def placement(self, topic_id: str) -> Placement | None:
         """The placement of a log's models; None before the first worker recorded it."""

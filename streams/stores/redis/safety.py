@@ -25,32 +25,32 @@ class ServerSafety(NamedTuple):
     is_replica: bool
     replicas: int
     min_replicas: int | None
-    # What it is called, with its version; bytes that it uses, and may use (0: as many as there are).
+    # The server's name and version; bytes that it uses, and that it may use (0: as many as there are).
     name: str = ""
     used_bytes: int = 0
     max_bytes: int = 0
 
 
 def server_safety(url: str) -> ServerSafety:
-    """The unsafe settings of the server at this address; raises StoreError."""
+    """What the server at this address promises about writes, and what it uses; raises StoreError."""
     with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
         parts = ("server", "persistence", "memory", "replication")
-        seen = {name: value for part in parts for name, value in client.info(part).items()}
+        info = {name: value for part in parts for name, value in client.info(part).items()}
         settings: dict[str, str] = {}
         # Users of SECURITY.md, and those of managed servers, may not ask for the configuration.
         with suppress(exceptions.NoPermissionError, exceptions.ResponseError):
             for name in ("appendfsync", "save", "min-replicas-to-write"):
                 settings |= client.config_get(name)
-    fewest, valkey = settings.get("min-replicas-to-write"), seen.get("valkey_version")
+    min_replicas, valkey = settings.get("min-replicas-to-write"), info.get("valkey_version")
     return ServerSafety(
-        append_only=bool(seen.get("aof_enabled")),
+        append_only=bool(info.get("aof_enabled")),
         fsync=settings.get("appendfsync"),
         save=settings.get("save"),
-        policy=str(seen.get("maxmemory_policy", "")),
-        is_replica=seen.get("role") == "slave",
-        replicas=int(seen.get("connected_slaves", 0)),
-        min_replicas=None if fewest is None else int(fewest),
-        name=f"Valkey {valkey}" if valkey else f"Redis {seen.get('redis_version', '')}",
-        used_bytes=int(seen.get("used_memory", 0)),
-        max_bytes=int(seen.get("maxmemory", 0)),
+        policy=str(info.get("maxmemory_policy", "")),
+        is_replica=info.get("role") == "slave",
+        replicas=int(info.get("connected_slaves", 0)),
+        min_replicas=None if min_replicas is None else int(min_replicas),
+        name=f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '')}",
+        used_bytes=int(info.get("used_memory", 0)),
+        max_bytes=int(info.get("maxmemory", 0)),
     )

@@ -293,7 +293,7 @@ class RedisStore(RedisMarks):
             return [entry.as_history() for _, entry in self._entries(model)]
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
-        """Tell the history something about the live snapshot."""
+        """Add a remark about the live snapshot to the history."""
         keys = self._keys.model(model)
         with reaching(self._where, model):
             outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason, keys.updates])
@@ -321,7 +321,7 @@ class RedisStore(RedisMarks):
                 what = kind_of_move(live, target.version, pin)
                 # The last attempt accepts whatever the history has become.
                 seen = journal[-1][0] if attempt + 1 < ATTEMPTS else b""
-                # Who tries again after a rollback that was made would go one version further back.
+                # Whoever tries again although the rollback was made goes one version further back.
                 with changing(self._where, model, f"look at omdml history {model} before you try again"):
                     moved = self._move(
                         [keys.current, keys.history, keys.snapshot(*target.snapshot)],

@@ -40,8 +40,8 @@ class RedisWatch:
         self._models = {channel.encode(): model for model, channel in channels.items()}
         self._pubsub: Any = None
         self._pause_s = FIRST_PAUSE_S
-        self._again_at = 0.0
-        self._asked_at: float | None = None
+        self._retry_at = 0.0
+        self._unanswered_since: float | None = None
         self._logged = False
         self._subscribe()
 
@@ -50,8 +50,8 @@ class RedisWatch:
         deadline = time.monotonic() + timeout_s
         while True:
             if self._pubsub is None:
-                time.sleep(max(0.0, min(self._again_at, deadline) - time.monotonic()))
-                if time.monotonic() >= self._again_at and self._subscribe():
+                time.sleep(max(0.0, min(self._retry_at, deadline) - time.monotonic()))
+                if time.monotonic() >= self._retry_at and self._subscribe():
                     return set(self._models.values())
             elif moved := self._listen(deadline):
                 return moved
@@ -79,7 +79,7 @@ class RedisWatch:
             return False
         if self._logged:
             log.info("store_back_in_reach", store=self._where)
-        self._pubsub, self._pause_s, self._logged, self._asked_at = pubsub, FIRST_PAUSE_S, False, None
+        self._pubsub, self._pause_s, self._logged, self._unanswered_since = pubsub, FIRST_PAUSE_S, False, None
         return True
 
     def _listen(self, deadline: float) -> set[str]:
@@ -99,10 +99,10 @@ class RedisWatch:
         """Raise TimeoutError if a ping has no answer. The client pings when idle, and does not look for the answer."""
         now = time.monotonic()
         if not self._pubsub.health_check_response_counter:
-            self._asked_at = None
-        elif self._asked_at is None:
-            self._asked_at = now
-        elif now - self._asked_at > ANSWER_S:
+            self._unanswered_since = None
+        elif self._unanswered_since is None:
+            self._unanswered_since = now
+        elif now - self._unanswered_since > ANSWER_S:
             raise redis.TimeoutError(f"no answer to a ping for {ANSWER_S:.0f} s")
 
     def _note_lost(self, pubsub: Any, error: redis.RedisError) -> None:
@@ -111,5 +111,5 @@ class RedisWatch:
             log.warning("store_out_of_reach", store=self._where, reason=str(error), action=action)
         pubsub.close()
         self._pubsub, self._logged = None, True
-        self._again_at = time.monotonic() + self._pause_s
+        self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

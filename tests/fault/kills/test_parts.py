@@ -15,7 +15,7 @@ from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.loading import load
 from omdml.workers.model.parts.vector import Vector
 from omdml.workers.operate.replay import read_whole
-from omdml.workers.wiring.feedback_log import open_bystander
+from omdml.workers.wiring.feedback_log import open_ungrouped
 from tests.fault.load import MOST, Load
 from tests.support.forks import ForkedProcess
 from tests.support.learning.parts import alone, same_sums, summed_in_order
@@ -84,7 +84,7 @@ class LiveVectors:
 def oracle(path, store, start, features, ends):
     """The sums of each partition's events up to these offsets, learned alone and added in order."""
     records, secret = defaultdict(list), store.secret()
-    for some in read_whole(open_bystander(load(str(path), {}, {}).log)):
+    for some in read_whole(open_ungrouped(load(str(path), {}, {}).log)):
         for record in some:
             number = record.partition.number
             if record.offset < ends[number] and not is_held_out(secret, f"hot::part-{number}", number, record.offset):
@@ -116,7 +116,7 @@ def test_parts_under_kills_equal_an_oracle_that_learns_each_partition_alone(kafk
             workers[victim] = started(victim)
         load_.end()
         sink.flush()
-        source = open_bystander(load(str(paths[0]), {}, {}).log)
+        source = open_ungrouped(load(str(paths[0]), {}, {}).log)
         total = sum(len(records) for records in read_whole(source))
         assert total == load_.sent
         wait_for(lambda: live.has_all(total), "the vector of all events", 90, workers[0])

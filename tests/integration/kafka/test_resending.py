@@ -12,7 +12,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_letters, open_letters_to_read, open_sender
-from omdml.workers.wiring.feedback_log import open_bystander
+from omdml.workers.wiring.feedback_log import open_ungrouped
 
 
 def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, new_topic):
@@ -56,6 +56,6 @@ def test_a_copy_for_a_model_in_parts_goes_to_the_partition_of_its_event(kafka, n
     ]  # fmt: skip
     with closing(open_sender(log, {"hot"})) as sender:
         sender.send(letters, b"secret")
-    all_records = [record for records in read_whole(open_bystander(log)) for record in records]
+    all_records = [record for records in read_whole(open_ungrouped(log)) for record in records]
     assert sorted(record.partition.number for record in all_records if record.key == b"hot") == [0, 1, 2, 3]
     assert len({record.partition.number for record in all_records if record.key == b"shop"}) == 1

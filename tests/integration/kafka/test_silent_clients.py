@@ -54,7 +54,7 @@ def test_a_group_does_not_wait_for_a_member_that_cannot_begin(
     topic = new_topic(partitions=2)
     reader = open_reader(topic)
     monkeypatch.setattr(reader.source._consumer, "beginning_offsets", unanswered)
-    reader.read_until(lambda: len(reader.source._assignments.given) == 2)
+    reader.read_until(lambda: len(reader.source._assignments.pending) == 2)
     # When another one joins
     other = open_reader(topic)
     # Then that one has a partition soon.
@@ -127,13 +127,13 @@ def test_in_a_long_outage_a_member_keeps_its_clients(
     monkeypatch.setattr(client_health, "WAIT_S", 2.0)
     monkeypatch.setattr(clients[0], "describe_topics", unanswered)
     answers: list[bool] = []
-    ask = reader.source._watch.is_reached_anew
+    ask = reader.source._watch.replace_admin
 
     def asked() -> bool:
         answers.append(ask())
         return answers[-1]
 
-    monkeypatch.setattr(reader.source._watch, "is_reached_anew", asked)
+    monkeypatch.setattr(reader.source._watch, "replace_admin", asked)
     kafka.pause()
     reader.read_until(lambda: answers)
     # Then new clients do not reach it either, and the old ones stay.

@@ -5,7 +5,7 @@ import uuid
 from deploy.local import KafkaServer
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.operate.replay import read_whole
-from omdml.workers.wiring.feedback_log import open_bystander
+from omdml.workers.wiring.feedback_log import open_ungrouped
 from tests.support.servers.kafka_reader import NewTopic, Open, administer, numbered, write
 
 
@@ -21,7 +21,7 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
     changes = list(member.changes)
     # If the topic is replayed
     log = KafkaLog(servers=kafka.servers, topic=topic, group=group)
-    records = [record for part in read_whole(open_bystander(log)) for record in part]
+    records = [record for part in read_whole(open_ungrouped(log)) for record in part]
     # I expect every record, and the member undisturbed; what stays is an empty group, which the broker forgets in time
     for partition in range(2):
         assert [record.value for record in records if record.partition.number == partition] == numbered(1500)
@@ -36,4 +36,4 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
 
 
 def test_an_empty_topic_comes_to_an_end(kafka: KafkaServer, new_topic: NewTopic) -> None:
-    assert list(read_whole(open_bystander(KafkaLog(servers=kafka.servers, topic=new_topic())))) == []
+    assert list(read_whole(open_ungrouped(KafkaLog(servers=kafka.servers, topic=new_topic())))) == []

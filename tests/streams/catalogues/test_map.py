@@ -19,7 +19,7 @@ from omdml.feedback import Triplet
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from omdml.streams.catalogues.inline import InlineTable, scaled_vectors
-from omdml.streams.catalogues.opening import glance
+from omdml.streams.catalogues.opening import open_manifest
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.cli import main
 from tests.support import worlds
@@ -64,7 +64,7 @@ def test_a_map_makes_another_generation_and_is_a_part_of_it(shop: MappedCatalogu
 
     assert plain.generation != shop.generation == again.generation
     assert plain.manifest.map is None
-    assert glance(shop.path).map == shop.manifest.map
+    assert open_manifest(shop.path).map == shop.manifest.map
     assert shop.manifest.map
     assert seen(shop).dims == {f"mapped-{shop.manifest.map.sha256[:8]}": shop.manifest.map.dim}
 
@@ -224,7 +224,7 @@ def test_the_command_makes_a_map_unless_an_unmapped_catalogue_is_there(tmp_path:
     assert "catalogue_unchanged" in build(plain, inputs)
     assert MappedCatalogue(plain).map is None
     assert "119 mapped coordinates, generation" in build(plain, inputs, "--map", "--replace")
-    assert glance(plain).generation == glance(new).generation
+    assert open_manifest(plain).generation == open_manifest(new).generation
 
 
 def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_path: Path) -> None:

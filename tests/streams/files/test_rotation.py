@@ -181,15 +181,15 @@ def test_files_that_are_renamed_while_they_are_looked_for_are_found(
     rotate(clicks)
     write(clicks, 3)
     rotations = iter([4])
-    look = rotation.look
+    log_file_at = rotation.log_file_at
 
     def look_amid_a_rotation(path: Path) -> rotation.LogFile | None:
         if path.name == "clicks.jsonl.2" and (number := next(rotations, None)):
             rotate(clicks)
             write(clicks, number)
-        return look(path)
+        return log_file_at(path)
 
-    monkeypatch.setattr(rotation, "look", look_amid_a_rotation)
+    monkeypatch.setattr(rotation, "log_file_at", look_amid_a_rotation)
     assert numbers(source) == [1, 2, 3, 4]
 
 

@@ -70,7 +70,7 @@ def test_a_checksum_that_does_not_fit_says_where_the_batch_ends() -> None:
     data[-1] ^= 1
     with pytest.raises(Unreadable, match="checksum") as caught:
         opened(bytes(data)).validate_crc()
-    assert caught.value.then == FIRST + 2
+    assert caught.value.next_offset == FIRST + 2
 
 
 @pytest.mark.parametrize("delta", [1 << 8, -(1 << 31)])
@@ -79,7 +79,7 @@ def test_if_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: int
     struct.pack_into(">i", data, ATTRIBUTES + 2, delta)
     with pytest.raises(Unreadable, match="checksum") as caught:
         opened(bytes(data)).validate_crc()
-    assert caught.value.then == FIRST + 1
+    assert caught.value.next_offset == FIRST + 1
     # If the position is further within the batch, I expect the next one; never one that the log does not reach.
     for position, resume in ((FIRST, FIRST + 1), (FIRST + 1, FIRST + 2), (FIRST + 5, FIRST + 5)):
         refusal = gap.unreadable("feedback", Partition("t", 0), position, (0, FIRST + 5), caught.value)
@@ -92,7 +92,7 @@ def test_records_that_are_none_say_where_the_batch_ends(damage: dict[str, int]) 
     data[damage["at"]] = damage["to"]
     with pytest.raises(Unreadable) as caught:
         list(opened(sealed(data)))
-    assert caught.value.then == FIRST + 2
+    assert caught.value.next_offset == FIRST + 2
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
@@ -101,7 +101,7 @@ def test_what_cannot_be_decompressed_says_where_the_batch_ends(codec: int) -> No
     data[RECORDS:] = b"?" * (len(data) - RECORDS)
     with pytest.raises(Unreadable, match="decompressed") as caught:
         list(opened(sealed(data)))
-    assert caught.value.then == FIRST + 2
+    assert caught.value.next_offset == FIRST + 2
 
 
 def test_a_codec_that_is_not_installed_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def test_what_becomes_too_large_is_found_out_in_little_memory(codec: int) -> Non
 
 @codecs
 def test_a_batch_of_as_many_bytes_as_may_be_is_read(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "HARMLESS", 1 << 40)
+    monkeypatch.setattr(expansion, "MOST_PER_BYTE", 1 << 40)
     data = memoryview(COMPRESS[codec](bytes(range(256)) * 20_000))
     assert not too_large(codec, data, limit=256 * 20_000)
     assert too_large(codec, data, limit=256 * 20_000 - 1)
@@ -101,7 +101,7 @@ def test_a_batch_that_is_too_large_and_has_holes_is_unreadable(bomb: bytes) -> N
     header[RECORDS - 4 :] = (3).to_bytes(4, "big")
     with pytest.raises(Unreadable, match="become more than") as refused:
         next(iter(opened(sealed_batch(bytes(header), bomb[RECORDS:]))))
-    assert refused.value.then == FIRST + 1
+    assert refused.value.next_offset == FIRST + 1
 
 
 def sealed_batch(header: bytes, records: bytes) -> bytes:

@@ -27,7 +27,7 @@ from omdml.workers.operate.letters import (
 )
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
-from omdml.workers.wiring.feedback_log import open_bystander
+from omdml.workers.wiring.feedback_log import open_ungrouped
 from tests.support.worlds import World, configuration, events, letters, run_until_idle
 
 
@@ -53,7 +53,7 @@ def test_a_header_that_a_sender_made_up_does_not_mark_a_letter_as_sent(tmp_path)
         sender.send([(letter, "shop")], b"the secret of this store")
         sender.close()
     # I expect the event to be sent, and by the second sender not again.
-    assert [record.value for part in read_whole(open_bystander(log)) for record in part] == [b"sound", b"refused"]
+    assert [record.value for part in read_whole(open_ungrouped(log)) for record in part] == [b"sound", b"refused"]
 
 
 def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):

@@ -136,7 +136,7 @@ def test_a_worker_is_ready_only_while_it_learns_not_if_it_waits_drains_or_hangs(
 
 def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeypatch, capfd):
     monkeypatch.setattr(probes, "MAX_CONNECTIONS", 20)
-    monkeypatch.setattr(probes.Silent, "timeout", 0.3)
+    monkeypatch.setattr(probes.SilentHandler, "timeout", 0.3)
     # What finds no place in the queue of the kernel tries again after a second, then after three.
     monkeypatch.setattr(probes.ThreadingWSGIServer, "request_queue_size", 60)
     port, before = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource()), threading.active_count()
@@ -157,7 +157,7 @@ def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeyp
 
 
 def test_a_client_that_sends_a_byte_now_and_then_is_ended(monkeypatch):
-    monkeypatch.setattr(probes.Silent, "timeout", 0.3)
+    monkeypatch.setattr(probes.SilentHandler, "timeout", 0.3)
     port = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource())
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nx: ")

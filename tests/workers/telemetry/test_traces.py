@@ -99,7 +99,7 @@ def test_opentelemetry_is_not_imported_unless_spans_are_asked_for():
         "import sys; from omdml.workers import cli; from omdml.workers.wiring import node, worker;"
         "from omdml.workers.telemetry import traces;"
         "traces.start('omdml-node');"
-        "assert traces.passed('x', '00-1', 0.0, 1.0) == '00-1';"
+        "assert traces.record_stage('x', '00-1', 0.0, 1.0) == '00-1';"
         "parts = 'opentelemetry.sdk.trace', 'opentelemetry.exporter';"
         "print([name for name in sys.modules if name.startswith(parts)])"
     )

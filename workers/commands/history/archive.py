@@ -23,8 +23,8 @@ def archive(configuration: config.Configuration, folder: str, accept_gap: bool) 
     from pathlib import Path
 
     from omdml.workers.operate.history import archive
-    from omdml.workers.wiring.feedback_log import log_extents, open_bystander
+    from omdml.workers.wiring.feedback_log import log_extents, open_ungrouped
 
     log = configuration.log
-    count = archive.archive(lambda: open_bystander(log), log_extents(log), Path(folder), accept_gap)
+    count = archive.archive(lambda: open_ungrouped(log), log_extents(log), Path(folder), accept_gap)
     say(f"{count:,} records archived in {folder}")

@@ -115,7 +115,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     """Show what a snapshot of MODEL holds. MODEL may also be a file with a snapshot."""
     from omdml.snapshot import Snapshot
     from omdml.streams.bounded_files import STATE_BYTES, read_regular
-    from omdml.workers.versions.inspection import parts, weighed, weights
+    from omdml.workers.versions.inspection import parts, weight_owner, weights
 
     # If no file can have such a name, isfile returns False, but a Path would raise.
     if isfile(model):
@@ -132,7 +132,9 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
         order = order_in_words(configuration, store, snapshot)
     print_table(("", snapshot.model), about(pointer, snapshot, order).items())
     if shares := weights(snapshot.metric):
-        print_table((weighed(snapshot.metric), "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
+        print_table(
+            (weight_owner(snapshot.metric), "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()]
+        )
     rows = [(part.name, " x ".join(map(str, part.shape)) or "one number", f"{part.norm:.4g}", f"{part.largest:.4g}",
              f"{part.smallest:.4g}", "" if part.directions is None else f"{part.directions:.1f}")
             for part in parts(snapshot.metric)]  # fmt: skip
@@ -215,7 +217,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 
     It compares version BEFORE with version AFTER (default: the live one).
     """
-    from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
+    from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weight_owner, weights
     from omdml.workers.wiring.models import open_specs
 
     store = open_known(configuration, model)
@@ -226,7 +228,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     now = weights(new.metric)
     moved = [(name, f"{was.get(name, 0.0):.3f}", f"{now.get(name, 0.0):.3f}") for name in {**was, **now}]
     if moved:
-        print_table((weighed(new.metric), "weight before", "after"), moved)
+        print_table((weight_owner(new.metric), "weight before", "after"), moved)
     spec = open_specs(configuration).find(model) if configuration.match(model) else None
     if spec is None:
         say("no configured catalogue: cannot show whose neighbours changed")

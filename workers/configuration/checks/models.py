@@ -33,8 +33,8 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
         check_name_of_model(name)
     options = dict(as_table(entry, where))
     learner = options.pop("learner", DEFAULT_LEARNER)
-    known = isinstance(learner, str) and learner in LEARNER_NAMES
-    if not known:
+    is_known = isinstance(learner, str) and learner in LEARNER_NAMES
+    if not is_known:
         mistakes.note(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
     catalogue = _checked_catalogue(options, catalogues, where, mistakes)
     if not thorough:
@@ -49,15 +49,15 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
         mistakes.note(f"{where}.{key} is {value!r}, expected {expected}")
         return default
 
-    own_coordinates = LEARNERS[learner].coordinates if known else COORDINATES[0]
+    own_coordinates = LEARNERS[learner].coordinates if is_known else COORDINATES[0]
     coordinates = option("coordinates", own_coordinates, lambda value: value in COORDINATES, "'features' or 'mapped'")
-    if coordinates == "mapped" and known:
+    if coordinates == "mapped" and is_known:
         options = {**LEARNERS[learner].on_mapped, **options}
     expand = option("expand", 0, lambda value: type(value) is int and 0 <= value <= 100, "0 (off) to 100")
     index = option("index", "exact", lambda value: value in ("exact", "approximate"), "'exact' or 'approximate'")
     candidates = options.pop("candidates", "")
     with mistakes.noted():
-        check_candidates(name, candidates, learner if known else None, index)
+        check_candidates(name, candidates, learner if is_known else None, index)
     max_models = options.pop("max_models", None)
     if max_models is not None and not is_pattern(name):
         mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
@@ -69,11 +69,11 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
         "a share above 0, at most 1 (no limit)",
     )
     parts = options.pop("parts", False)
-    check_parts(name, parts, learner if known else None, options, parent, share, mistakes)
-    # Without a learner, an option may be that of any.
-    own = defaults(learner) if known else [option for name in LEARNER_NAMES for option in defaults(name)]
-    options = only_known(options, [*OF_ANY_LEARNER, *dict.fromkeys(own)], where, mistakes)
-    if known:
+    check_parts(name, parts, learner if is_known else None, options, parent, share, mistakes)
+    # If the learner is unknown, the options of every learner are accepted.
+    option_names = defaults(learner) if is_known else [option for name in LEARNER_NAMES for option in defaults(name)]
+    options = only_known(options, [*OF_ANY_LEARNER, *dict.fromkeys(option_names)], where, mistakes)
+    if is_known:
         _check_parameters(LEARNERS[learner], options, where, mistakes)
     mistakes.report()
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}

@@ -1,4 +1,4 @@
-"""What options must be that need no learner: addresses, texts, shares, tokens."""
+"""Checks of the options that need no learner: addresses, texts, shares, tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 
 
 def check_all_but_models(configuration: Configuration, has_token: bool) -> None:
-    """What needs no learner. Importing these takes a tenth of a second; other mistakes should be told before that.
+    """Check everything that needs no learner.
+
+    Importing learners takes a tenth of a second: other mistakes should be told before that.
 
     ``has_token`` says that the table has tokens of the node. If the configuration has none, they were mistakes.
     """
@@ -53,7 +55,7 @@ def _check_hosts(hosts: Iterable[str]) -> None:
 
 
 def _check_links(links: LinksConfig) -> None:
-    """A browser that follows a link must not run a script."""
+    """Refuse links that are not addresses: a browser that follows one must not run a script."""
     wrong = [name for name in ("runbook", "grafana") if (link := getattr(links, name)) and not ADDRESS.fullmatch(link)]
     if wrong:
         expected = "expected http://HOST/PATH or https://HOST/PATH"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from omdml.workers.configuration.config import ModelConfig
 
 # Hyperparameters whose values may differ between a model and its parent.
-OWN = ("memory",)
+MAY_DIFFER = ("memory",)
 
 
 def check_parents(models: Mapping[str, ModelConfig], wrong: Mapping[str, Any], mistakes: Mistakes) -> None:
@@ -62,7 +62,7 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
     if other := [f"{key} {theirs[key]!r} and {ours[key]!r}" for key in ours if ours[key] != theirs[key]]:
         raise ConfigurationError(
             f"{where}: the parent and this model have different parameters ({', '.join(other)}), expected the same "
-            f"ones; only {', '.join(OWN)} may differ"
+            f"ones; only {', '.join(MAY_DIFFER)} may differ"
         )
 
 
@@ -70,7 +70,7 @@ def _parameters(config: ModelConfig) -> dict[str, Any]:
     from omdml.workers.configuration.config import defaults
 
     chosen = {**defaults(config.learner), **config.parameters}
-    return {name: value for name, value in chosen.items() if name not in OWN}
+    return {name: value for name, value in chosen.items() if name not in MAY_DIFFER}
 
 
 def _no_section(where: str, parent: str) -> str:

@@ -1,4 +1,4 @@
-"""The numbers that options may be: what lies outside is a slip, or would be met much later as something else."""
+"""The numbers that options may be. One outside its range is a slip, or would show much later as another error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RANGES = {
 
 
 def check_ranges(configuration: Configuration) -> None:
-    """Raise ConfigurationError for numbers that are out of their range, or none."""
+    """Raise ConfigurationError for options that are out of their range, or not a number."""
     mistakes = Mistakes()
     for name, (least, most, why) in RANGES.items():
         section, option = name.split(".")

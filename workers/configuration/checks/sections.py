@@ -21,7 +21,7 @@ def as_table(value: object, where: str) -> dict[str, Any]:
 
 
 def only_known(table: Mapping[str, Any], valid: Collection[str], where: str, mistakes: Mistakes) -> dict[str, Any]:
-    """What has a name that is valid. Other names are mistakes, which say the nearest valid one."""
+    """The entries whose names are valid. Other names are mistakes, which suggest the nearest valid one."""
     for name in table:
         if name not in valid:
             mistakes.note(f"{where}: no option {name!r}{suggestion(name, valid)}")

@@ -41,31 +41,31 @@ def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False
     Models need learners, which take time to import. So they are looked at only if nothing else is wrong, or if this
     is to be ``thorough``. ``mistakes`` are those of reading the table; the others are noted there, too.
     """
-    known, catalogues = _known(table, mistakes), table.get("catalogues", {})
-    models = known.pop("models", {})
-    sound = _converted(known, mistakes)
-    node = known.get("node", {})
+    sections, catalogues = _known(table, mistakes), table.get("catalogues", {})
+    models = sections.pop("models", {})
+    sound = _converted(sections, mistakes)
+    node = sections.get("node", {})
     with mistakes.noted():
         check_all_but_models(sound, has_token=bool(node.get("token") or node.get("tokens")))
     if not thorough:
         mistakes.report()
-    right = {}
+    checked_models = {}
     # If this is no table, every model would lack its catalogue.
     for name, entry in models.items() if isinstance(catalogues, dict) else ():
         with mistakes.noted():
-            right[name] = checked_model(name, entry, catalogues, thorough)
-    configuration = msgspec.structs.replace(sound, models=_converted({"models": right}, mistakes).models)
+            checked_models[name] = checked_model(name, entry, catalogues, thorough)
+    configuration = msgspec.structs.replace(sound, models=_converted({"models": checked_models}, mistakes).models)
     wrong = {name: entry for name, entry in models.items() if name not in configuration.models}
     check_parents(configuration.models, wrong, mistakes)
-    asked = {
+    in_experiments = {
         model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)
     }
-    named = {
+    configured = {
         model
-        for model in asked
+        for model in in_experiments
         if configuration.match(model) or any(fnmatch.fnmatchcase(model, name) for name in wrong)
     }
-    check_experiments(configuration.experiments, named, mistakes)
+    check_experiments(configuration.experiments, configured, mistakes)
     mistakes.report()
     return configuration
 

@@ -80,11 +80,11 @@ class ClaimChecks:
         """
         if self._services.store.placement(self._partition.topic_id) != placement:
             raise PlacementChanged(self._partition.topic_id)
-        left = placement.left(model.name, before.number)
-        if fell_back or left is None:
+        left_at = placement.left(model.name, before.number)
+        if fell_back or left_at is None:
             raise impossible_origin(model.name, before, self._partition, fell_back)
-        if model.next > left:
-            raise stayed_too_long(model.name, before, self._partition, model.next, left)
+        if model.next > left_at:
+            raise stayed_too_long(model.name, before, self._partition, model.next, left_at)
         model.home, model.next = self._partition, placement.since(self._partition.number)
 
     def _go_back_to_end(self, model: OwnedModel, placement: Placement) -> None:

@@ -79,12 +79,12 @@ class OwnedPartition:
         """The placement of models, as this owner knows it."""
         return self.models.placement
 
-    # 1
+    # Step 1.
     def start(self, committed: int | None) -> int | None:
         """The offset to read from, None for the beginning of the log; see :meth:`Mark.start`."""
         return self.mark.start(committed, self.services.source.begin)
 
-    # 3
+    # Step 3.
     def take(self, records: list[Record]) -> list[Record]:
         """Learn records in order. Returns the records for a later turn, if too many new models would begin in this one.
 

@@ -67,15 +67,15 @@ def begin_turn(
     not_loaded = [name for name in batches if name not in loaded]
     positions = services.store.positions([*without_events, *not_loaded])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
-    count, beyond, end = _let_newcomers_begin(new, batches, services)
+    count, over_limit, end = _let_newcomers_begin(new, batches, services)
     taken, left = records, []
     if end < math.inf:
         taken = [record for record in records if record.offset < end]
         left = [record for record in records if record.offset >= end]
-        batches = {name: rest for name, batch in batches.items() if (rest := batch.before(end)).records}
+        batches = {name: remaining for name, batch in batches.items() if (remaining := batch.before(end)).records}
         for name, refusals in refused.items():
             refused[name] = [refusal for refusal in refusals if refusal.record.offset < end]
-    for name in batches.keys() & beyond:
+    for name in batches.keys() & over_limit:
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
     only_refused = [name for name in without_events if name in positions and refused[name]]
@@ -88,7 +88,7 @@ def _by_model(
     """Decoded records and refused ones of each model, events of a model in parts under the name of their part."""
     batches, refused = sort_out(records, partial(kinds_learned_here, partition, placement, services.specs))
     for name in [name for name in refused if name and part_of(name)]:
-        # What names a part itself was sent by somebody else, and must not reach the part.
+        # Senders may not name a part: their events must not reach it.
         refused.setdefault(None, []).extend(refused.pop(name))
     for name in services.specs.in_parts:
         move_to_part(name, partition, batches, refused, services)
@@ -110,12 +110,12 @@ def _let_newcomers_begin(
     if not new:
         return 0, [], math.inf
     newcomers = services.newcomers
-    begin, beyond = newcomers.admit(new, services.specs, services.store, services.clock)
+    begin, over_limit = newcomers.admit(new, services.specs, services.store, services.clock)
     room = newcomers.room(services.clock())
     end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
     count = min(room, len(begin))
     newcomers.began(count)
-    return count, beyond, end
+    return count, over_limit, end
 
 
 def kinds_learned_here(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:

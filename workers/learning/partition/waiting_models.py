@@ -35,26 +35,26 @@ class WaitingModels:
         self.offsets: dict[str, int] = {}
         self.cuts: dict[str, int] = {}
         self._clock, self._count = clock, count
-        self._again: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
         self._causes: dict[str, str] = {}
 
     def waits(self, name: str) -> bool:
         """Whether to leave a model's events alone for now."""
-        return self._clock() < self._again.get(name, 0.0)
+        return self._clock() < self._retry_at.get(name, 0.0)
 
     def add(self, name: str, offset: int, error: OmdmlError) -> None:
         """Note that a model could not be claimed, perhaps not for the first time."""
         if name not in self.offsets:
             self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
             self._count.labels(self._causes[name]).inc()
-            then = f"its events wait in the log from offset {offset} on, the other models go on"
-            log.error("model_waits", model=name, reason=str(error), action=then)
+            action = f"its events wait in the log from offset {offset} on, the other models go on"
+            log.error("model_waits", model=name, reason=str(error), action=action)
         self.offsets[name] = min(offset, self.offsets.get(name, offset))
-        self._again[name] = self._clock() + AGAIN_S
+        self._retry_at[name] = self._clock() + AGAIN_S
 
     def due(self) -> str | None:
         """The model that was claimed in vain longest ago, if it is time to try it again."""
-        name = min(self.offsets, key=lambda model: self._again[model], default=None)
+        name = min(self.offsets, key=lambda model: self._retry_at[model], default=None)
         return None if name is None or self.waits(name) else name
 
     def forget_before(self, name: str, offset: int) -> int:
@@ -75,7 +75,7 @@ class WaitingModels:
         if name in self.offsets:
             self._count.labels(self._causes.pop(name)).dec()
             log.info("model_waits_no_longer", model=name)
-        self._again.pop(name, None)
+        self._retry_at.pop(name, None)
         self.cuts.pop(name, None)
         self.offsets.pop(name, None)
 

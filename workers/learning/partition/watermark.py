@@ -82,24 +82,24 @@ class Mark:
         then stays there, unless it is to go ``back``. That is safe: if that save had concerned a model that this owner
         has claimed, the store would have refused the save, and the mark would not have moved.
         """
-        wanted = self.offset if offset is None else offset
-        moved = wanted in (None, self.offset) or self._store.move_mark(
-            self._partition, self.offset, wanted, self._replacements
+        target = self.offset if offset is None else offset
+        moved = target in (None, self.offset) or self._store.move_mark(
+            self._partition, self.offset, target, self._replacements
         )
-        expected = wanted if moved else self.offset
+        expected = target if moved else self.offset
         marks = self._store.marks([self._partition])
         stored = marks.get(self._partition)
         self._check_replacements(marks)
         if marks.run == self._run and stored is not None and (expected is None or stored > expected):
             # An earlier owner's last save moved it further on. Take that over, and move from there.
             self.offset = stored
-            if wanted is None or not back:
-                wanted = stored if wanted is None else max(stored, wanted)
-            self.move(wanted, back)
+            if target is None or not back:
+                target = stored if target is None else max(stored, target)
+            self.move(target, back)
             return
-        if not moved or stored != wanted or marks.run != self._run:
+        if not moved or stored != target or marks.run != self._run:
             raise self._changed(stored, expected, marks.run)
-        self.offset = self.verified = wanted
+        self.offset = self.verified = target
 
     def look(self) -> None:
         """Raise StoreChanged if the store is not as this owner left it. Without a mark that cannot be told."""

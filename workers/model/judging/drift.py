@@ -28,7 +28,7 @@ from omdml.errors import CorruptError
 LEAST_RISE = 0.03
 # These numbers are river's own defaults.
 DELTA = 0.002
-LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
+WINDOW_OPTIONS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
 
 class Rise(NamedTuple):
@@ -50,7 +50,7 @@ class Drift:
     """
 
     def __init__(self, state: bytes = b"") -> None:
-        self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
+        self._window = AdaptiveWindowing(delta=DELTA, **WINDOW_OPTIONS)
         if state:
             try:
                 self._window.__setstate__(state)
@@ -78,5 +78,5 @@ class Drift:
             if count and mistakes / count - before >= LEAST_RISE:
                 message = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
                 rise = Rise(message, len(scores) - number)
-                self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **LOOKS), 0, 0.0
+                self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **WINDOW_OPTIONS), 0, 0.0
         return rise

@@ -48,7 +48,7 @@ SMALL = 34_000
 # A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
 STEPS = 4
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
-MADE = 2
+COMPUTED = 2
 
 
 def grid(metric: Metric) -> int:
@@ -56,7 +56,7 @@ def grid(metric: Metric) -> int:
     if isinstance(metric, CosineMetric):
         # The number of rows of such a metric changes as it learns, so the grid must not depend on it: a guard that
         # resumes after a restart sees a later metric than the guard before it began with.
-        return GRID * min(STEPS * MADE, max(1, MADE * sum(metric.dims.values()) ** 2 // SMALL))
+        return GRID * min(STEPS * COMPUTED, max(1, COMPUTED * sum(metric.dims.values()) ** 2 // SMALL))
     numbers = sum(tensor.size for tensor in metric.to_tensors()[0].values())
     return GRID * min(STEPS, max(1, numbers // SMALL))
 
@@ -188,11 +188,11 @@ class Guard:
             The catalogue's features (n, d) of each modality, to whose rows the events point.
         """
         self.margins = np.empty(0)
-        wrong = self._look_at(candidate).not_finite or self._weigh(candidate, version, window, held_out, features)
-        self.decisions[code_of(wrong)] += 1
-        self.yardstick.decided, self.yardstick.withheld = version, wrong
+        reason = self._look_at(candidate).not_finite or self._weigh(candidate, version, window, held_out, features)
+        self.decisions[code_of(reason)] += 1
+        self.yardstick.decided, self.yardstick.withheld = version, reason
         self._checked_version, self._withheld_until_decision = version, ""
-        if not wrong:
+        if not reason:
             self.take_back = False
             self._allow(candidate)
 
@@ -223,7 +223,7 @@ class Guard:
         """
         began = time.monotonic()
         gain = margins_on(candidate, window.events, features) - self._expected(window.events, features, keep=False)
-        by_query = votes(gain, window.asked(len(gain)))
+        by_query = votes(gain, window.query_numbers(len(gain)))
         enough = len(gain) >= FEWEST and len(by_query) >= VOTES
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
@@ -237,8 +237,8 @@ class Guard:
 
     def _look_at(self, candidate: Metric) -> Seen:
         if self._seen is None or self._seen.metric() is not candidate:
-            wrong = not_finite(candidate)
-            self._seen = Seen(weakref.ref(candidate), wrong, Shape({}, []) if wrong else shape_of(candidate))
+            reason = not_finite(candidate)
+            self._seen = Seen(weakref.ref(candidate), reason, Shape({}, []) if reason else shape_of(candidate))
         return self._seen
 
     def _weigh(
@@ -253,19 +253,19 @@ class Guard:
             return self._leap(candidate)
         margins = self.margins = margins_on(candidate, window.events, features)
         gain = margins - self._expected(window.events, features)
-        asked = window.asked(len(gain))
-        by_query = votes(gain, asked)
+        query_numbers = window.query_numbers(len(gain))
+        by_query = votes(gain, query_numbers)
         if len(gain) < FEWEST or len(by_query) < VOTES:
             return self._leap(candidate)
         # 1. Worse on all events. Either the model got worse, or people changed their minds and the older events are
         # out of date. The newest events alone decide which of the two it is.
         if worse := self._worse(by_query, version, bool(self.yardstick.withheld)):
-            if not self._minds_changed(gain, asked):
+            if not self._minds_changed(gain, query_numbers):
                 # If the previous version was withheld, the reference is live again already.
                 self.take_back |= not self.yardstick.withheld
                 return worse
             # People changed their minds: forget the older events, and compare with this version from now on.
-            first = newest(asked, NEWEST)
+            first = newest(query_numbers, NEWEST)
             window.keep_newest(len(gain) - first)
             window.expect(margins[first:])
             self._renew(candidate, version, held_out, 0.0)
@@ -300,13 +300,13 @@ class Guard:
         """The mean of the votes, and its margin of error at the configured confidence."""
         return float(by_query.mean()), self._deviations * float(by_query.std(ddof=1)) / math.sqrt(len(by_query))
 
-    def _minds_changed(self, gain: Array, asked: Array) -> bool:
+    def _minds_changed(self, gain: Array, query_numbers: Array) -> bool:
         """Whether the newest events alone show that the candidate is certainly better: people changed their minds.
 
         Each quarter of these events has to agree, so that a short burst is not enough.
         """
-        first = newest(asked, NEWEST)
-        by_query = votes(gain[first:], asked[first:])
+        first = newest(query_numbers, NEWEST)
+        by_query = votes(gain[first:], query_numbers[first:])
         if len(by_query) < NEWEST:
             return False
         mean, doubt = self._mean_and_doubt(by_query)
@@ -342,18 +342,18 @@ class Guard:
         return leap(before, self._look_at(candidate).shape, self.config.growth, self.config.moved)
 
 
-def votes(gain: Array, asked: Array) -> Array:
+def votes(gain: Array, query_numbers: Array) -> Array:
     """Mean gain of each query (Q,), from that of each event (n,): a query that is asked often has one vote, too."""
-    _, query = np.unique(asked, return_inverse=True)
+    _, query = np.unique(query_numbers, return_inverse=True)
     means: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
     return means
 
 
-def newest(asked: Array, queries: int) -> int:
+def newest(query_numbers: Array, queries: int) -> int:
     """Index of the first of the newest events that together ask this many different queries; 0 if all ask fewer."""
     seen: set[int] = set()
-    for index in range(len(asked) - 1, -1, -1):
-        seen.add(int(asked[index]))
+    for index in range(len(query_numbers) - 1, -1, -1):
+        seen.add(int(query_numbers[index]))
         if len(seen) == queries:
             return index
     return 0

@@ -107,7 +107,7 @@ class Window:
             for event, margin in zip(judges, margins.tolist(), strict=True):
                 event.expected = margin
 
-    def asked(self, count: int) -> Array:
+    def query_numbers(self, count: int) -> Array:
         """A number (n,) for each event that judges, equal for equal queries; of pairs, which have none, all differ."""
         if in_pairs(judging(self.events)):
             return np.arange(count)
@@ -192,7 +192,7 @@ def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: M
 
 
 def judgement(event: JudgingEvent) -> Judgement:
-    """What an event says of sets."""
+    """The judgement of sets that an event holds."""
     query, *sets = (np.array(members) for members in event.rows)
     return Judgement(query, tuple(sets[: event.relevant]), tuple(sets[event.relevant :]))
 

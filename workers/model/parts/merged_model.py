@@ -65,7 +65,7 @@ class MergedModel(StoredModel):
                 offset = offset_in(topic_id, Partition(*checkpoint.home), checkpoint.next)
                 components.append(Component(checkpoint.home[1], offset, checkpoint.version))
                 if checkpoint.generation != self.catalogue.generation:
-                    # These rows are of another table.
+                    # The row numbers of these events belong to another generation of the catalogue.
                     progress.hold_out.kept = []
                 held.append((checkpoint.home[1], progress.hold_out))
                 mistakes.append(progress.mistakes)
@@ -88,9 +88,9 @@ class MergedModel(StoredModel):
 
     def _hold(self, held: Sequence[tuple[int, HoldOutState]]) -> None:
         """Have the guard judge on what all parts hold out."""
-        known = {number: still_judging(part, self.record.forgotten.get(str(number), 0)) for number, part in held}
+        by_part = {number: still_judging(part, self.record.forgotten.get(str(number), 0)) for number, part in held}
         total = sum(part.count for _, part in held)
-        self.progress.hold_out = HoldOutState(self._spec.guard.every, total, "", in_turn(known))
+        self.progress.hold_out = HoldOutState(self._spec.guard.every, total, "", in_turn(by_part))
         self.judge.judge_by(self.progress.hold_out)
         before = len(self.progress.hold_out.kept)
         if self.learner.version:
@@ -98,9 +98,11 @@ class MergedModel(StoredModel):
         # Nothing went live since the last decision, so there is nothing to take back.
         self.judge.guard.take_back = False
         if len(self.progress.hold_out.kept) < before:
-            still = {id(event) for event in self.progress.hold_out.kept}
-            left = {number: sum(id(event) in still for event in events) for number, events in known.items()}
-            forgotten = {str(number): part.count - left[number] for number, part in held}
+            kept_ids = {id(event) for event in self.progress.hold_out.kept}
+            kept_of_part = {
+                number: sum(id(event) in kept_ids for event in events) for number, events in by_part.items()
+            }
+            forgotten = {str(number): part.count - kept_of_part[number] for number, part in held}
             self.record = msgspec.structs.replace(self.record, forgotten=forgotten)
 
     def snapshot(self) -> Snapshot:

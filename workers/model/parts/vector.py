@@ -42,16 +42,16 @@ class Vector(msgspec.Struct, frozen=True):
     @classmethod
     def of_text(cls, text: str) -> Vector:
         """The positions that such a text names, ``0:120,1:98``; raises ParameterError for any other text."""
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         for piece in text.split(","):
             match = FORM.fullmatch(piece.strip())
-            if match is None or int(match[1]) in places:
+            if match is None or int(match[1]) in positions:
                 raise ParameterError(
                     f"vector {quoted(text)}: expected PARTITION:OFFSET for each part once, separated by commas, such "
                     "as 0:120,1:98 (omdml history and omdml inspect show it)"
                 )
-            places[int(match[1])] = int(match[2])
-        return cls.at(places)
+            positions[int(match[1])] = int(match[2])
+        return cls.at(positions)
 
     @classmethod
     def at(cls, positions: Mapping[int, int]) -> Vector:

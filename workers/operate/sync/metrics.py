@@ -18,7 +18,11 @@ class SyncMetrics:
         self._rows = new.counter(
             "rows_total", "Rows written to the draft, or removed from it", what=["written", "removed"]
         )
-        self._versions = new.counter("versions_total", "Versions that readers got", how=["switched", "unmoved"])
+        self._versions = new.counter(
+            "versions_total",
+            "Versions that readers got; unmoved: without a switch, because their rows are near enough to the version",
+            how=["switched", "unmoved"],
+        )
         self._failures = new.counter("failures_total", "Attempts that failed; each is repeated")
         self._pending = new.gauge("pending_rows", "Rows to write before the next switch")
         self._items = new.gauge("items", "Items that readers see")

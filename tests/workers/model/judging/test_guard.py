@@ -64,7 +64,7 @@ def quality(metric):
     """Mean margin on what was held out, each query counted once."""
     window = window_of()
     margins = margins_on(metric, window.events, TABLE)
-    return votes(margins, window.asked(len(margins))).mean()
+    return votes(margins, window.query_numbers(len(margins))).mean()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -96,7 +96,7 @@ def test_too_few_events_held_out_say_nothing():
 def test_what_is_perhaps_worse_goes_live_unless_something_was_withheld():
     reference, little, window = turned(0.2), turned(0.27), window_of(FEWEST)
     gain = margins_on(little, window.events, TABLE) - margins_on(reference, window.events, TABLE)
-    drop = votes(gain, window.asked(len(gain))).mean()
+    drop = votes(gain, window.query_numbers(len(gain))).mean()
     assert drop < 0
     config = GuardConfig(tolerance=-0.99 * drop)
     guard = Guard(config, reference)
@@ -149,7 +149,7 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     loud = next(event for event in window.events)
     for _ in range(12):
         window.add(JudgingEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
-    asked = window.asked(len(window.events))
+    asked = window.query_numbers(len(window.events))
     assert np.bincount(asked).max() >= 12
     assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.events})
 

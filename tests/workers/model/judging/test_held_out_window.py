@@ -254,7 +254,7 @@ def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
         window = Window(both(*counts), 10_000)
         margins_found = margins_on(metric, window.events, items.features)
         np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.events), items.features))
-        assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
+        assert len(window.query_numbers(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
 
 
 def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them():

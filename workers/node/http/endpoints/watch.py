@@ -38,7 +38,7 @@ from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compare_versions
 from omdml.workers.node.searching.options import SearchError
 from omdml.workers.node.view import View
-from omdml.workers.versions.inspection import parts, weighed, weights
+from omdml.workers.versions.inspection import parts, weight_owner, weights
 from omdml.workers.versions.judgement import judgement
 
 # Streams of events that a node keeps open at once.
@@ -292,7 +292,7 @@ def inspected(pointer: Pointer, snapshot: Snapshot) -> dict[str, Any]:
         "pinned": pointer.pinned,
         "newest_event_at": snapshot.event_time,
         "figures": snapshot.progress,
-        "weighed": weighed(snapshot.metric),
+        "weighed": weight_owner(snapshot.metric),
         "weights": weights(snapshot.metric),
         "tensors": [part._asdict() for part in parts(snapshot.metric)],
     }
