@@ -183,8 +183,9 @@ CONVERSIONS: dict[str, Callable[..., list[str]]] = {
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
     """Refuse an event that compares nothing, or more than the limit."""
     if not count:
-        message = f"{kind_of(event)} of 0 {what}: it puts no item before another, as if all of a page was clicked"
-        raise FeedbackError(f"{message}. Do not send it", reason="nothing_compared")
+        why = ", as if all of a page was clicked" if type(event) is Page else ""
+        message = f"{kind_of(event)} of 0 {what}: it puts no item before another{why}. Do not send it"
+        raise FeedbackError(message, reason="nothing_compared")
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")

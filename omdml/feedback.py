@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, get_args
+from typing import Annotated, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -32,6 +32,27 @@ Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
 Shown = Annotated[tuple[Id, ...], Meta(max_length=MAX_SHOWN)]
 # Vectors by id of the item, then by modality.
 ItemVectors = dict[str, dict[str, list[float]]]
+Time = Annotated[float, Meta(ge=0)]
+Ranks = Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)]
+Query = Annotated[Id, Meta(description="The item that was searched with")]
+# What fields mean, for the pages and the schema of nodes. Meanings that fit into a line stand at their field.
+ID = (
+    "The sender's name for the event. If it comes again before 4,096 other ids of the model, the event is not learned "
+    "twice."
+)
+AT = "When it happened, in seconds since the epoch (1970-01-01 UTC)"
+FEATURES = (
+    "Raw vectors of items that are not in the catalogue: by id of the item, then by modality: "
+    '`{"new-1": {"color": [0.9, 0.1]}}`'
+)
+USER = "The person or session. Learners never see it; `omdml forget` finds events by it."
+POSITIONS = "The rank of each item of `shown`, from 1, if they are not in the order of the page"
+TASK = "The task in whose sense they are similar or not, if the model has several tasks"
+MARGIN = (
+    "By how much the squared distance of `far` should be larger: 0 to 10. That of random pairs is about 1 when a model "
+    "begins."
+)
+SETS = "Ids of sets that answer the query well. The id of an item stands for a set of this item alone."
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
@@ -47,27 +68,27 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
     Ids of items have at most 512 characters. An event has at most 1 MiB, and stands for at most 1,000 comparisons.
     """
 
-    model: Id
-    id: EventId | None = None
-    at: Annotated[float, Meta(ge=0)] | None = None
-    features: ItemVectors | None = None
-    user: User | None = None
+    model: Annotated[Id, Meta(description="The model that learns from the event")]
+    id: Annotated[EventId | None, Meta(description=ID)] = None
+    at: Annotated[Time | None, Meta(description=AT)] = None
+    features: Annotated[ItemVectors | None, Meta(description=FEATURES)] = None
+    user: Annotated[User | None, Meta(description=USER)] = None
 
 
 class Triplet(Feedback, frozen=True, kw_only=True, tag="triplet", gc=False):
     """``relevant`` should be closer to ``query`` than ``irrelevant`` is."""
 
-    query: Id
-    relevant: Id
-    irrelevant: Id
+    query: Query
+    relevant: Annotated[Id, Meta(description="An item that fits it")]
+    irrelevant: Annotated[Id, Meta(description="An item that fits it less")]
 
 
 class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
     """Every item of ``relevant`` should be closer to ``query`` than every item of ``irrelevant``."""
 
-    query: Id
-    relevant: Items
-    irrelevant: Items
+    query: Query
+    relevant: Annotated[Items, Meta(description="Items that fit the query")]
+    irrelevant: Annotated[Items, Meta(description="Items that fit it less")]
 
 
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
@@ -76,10 +97,10 @@ class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     If ``shown`` is not in that order, ``positions`` has the rank of each shown item.
     """
 
-    query: Id
-    shown: Shown
-    clicked: Shown
-    positions: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)] | None = None
+    query: Query
+    shown: Annotated[Shown, Meta(description="The items of the page, from the top")]
+    clicked: Annotated[Shown, Meta(description="Those of `shown` that were clicked: at least one, and not all")]
+    positions: Annotated[Ranks | None, Meta(description=POSITIONS)] = None
 
 
 # The task of a pair that names no task.
@@ -89,10 +110,10 @@ ONLY_TASK = "default"
 class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
     """``left`` and ``right`` are similar, or not, in the sense of ``task``."""
 
-    left: Id
-    right: Id
-    similar: bool
-    task: Id = ONLY_TASK
+    left: Annotated[Id, Meta(description="An item")]
+    right: Annotated[Id, Meta(description="Another item")]
+    similar: Annotated[bool, Meta(description="Whether the two are similar")]
+    task: Annotated[Id, Meta(description=TASK)] = ONLY_TASK
 
 
 class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):
@@ -102,9 +123,9 @@ class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False
     matrix had learned from 1,000 events.
     """
 
-    near: tuple[Id, Id]
-    far: tuple[Id, Id]
-    margin: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    near: Annotated[tuple[Id, Id], Meta(description="Two items that should be closer to each other")]
+    far: Annotated[tuple[Id, Id], Meta(description="Two items that should be further from each other")]
+    margin: Annotated[float, Meta(ge=0, le=10, description=MARGIN)] = 1.0
 
 
 class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
@@ -113,20 +134,27 @@ class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
     An item's id stands for a set of this item alone.
     """
 
-    query: Items
-    relevant: Items
-    irrelevant: Items
+    query: Annotated[Items, Meta(description="The elements that were searched with")]
+    relevant: Annotated[Items, Meta(description=SETS)]
+    irrelevant: Annotated[Items, Meta(description="Ids of sets that answer it less well")]
 
 
 AnyFeedback = Triplet | Ranking | Page | Pair | Quadruplet | SetJudgement
 # What each kind is called in the field ``type``.
-KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
-FIELDS: dict[type, set[str]] = {kind: {"type", *kind.__struct_fields__} for kind in get_args(AnyFeedback)}
-LISTS: dict[type, tuple[str, ...]] = {
-    Ranking: ("relevant", "irrelevant"),
-    Page: ("shown", "clicked"),
-    SetJudgement: ("query", "relevant", "irrelevant"),
-}
+KINDS: dict[type[Feedback], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
+FIELDS: dict[type, set[str]] = {kind: {"type", *kind.__struct_fields__} for kind in KINDS}
+
+
+def fields_of(kind: type[Feedback], hint: object) -> tuple[str, ...]:
+    """The fields of a kind's own that have this type."""
+    hints = get_type_hints(kind)
+    return tuple(name for name in kind.__struct_fields__ if name not in COMMON and hints[name] == hint)
+
+
+COMMON = Feedback.__struct_fields__
+# The fields of each kind that are lists of items, which may not be empty, and those that are numbers.
+LISTS = {kind: fields_of(kind, tuple[str, ...]) for kind in KINDS}
+NUMBERS = {kind: fields_of(kind, float) for kind in KINDS}
 
 
 def kind_of(event: AnyFeedback) -> str:
@@ -179,13 +207,13 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"event is not {content_type}: {malformed(error, payload)}"
         raise FeedbackError(message, reason="not_json") from error
-    if type(event) in LISTS:
-        _check_lists(event)
+    _check_lists(event)
     # MessagePack can encode NaN and infinity; JSON cannot.
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
-    if type(event) is Quadruplet and not math.isfinite(event.margin):
-        raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
+    for field in NUMBERS[type(event)]:
+        if not math.isfinite(number := getattr(event, field)):
+            raise FeedbackError(f"event: `{field}` is {number}, expected a number", reason="not_finite")
     return event
 
 

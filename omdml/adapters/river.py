@@ -25,21 +25,15 @@ HUGE = 1e15
 # The hyperparameters that are rates of steps, and their default here.
 RATES = ("eta", "C")
 SLOW_RATE = 0.0003
-# Learners that are refused, and why.
-UNFIT = {
-    "oasis": "its similarity is bilinear, and no distance between embeddings",
-    "setnet": "it learns from judged sets, which labels of single items do not make",
-    "signed": "it learns from ordered pairs how much of an attribute an item has, which is no distance",
-}
 
 
 # This is no SupervisedTransformer, because a pipeline would take that for its final step.
 class MetricTransformer(base.Transformer):
     """A supervised transformer around any learner whose metric has an embedding of single items.
 
-    These are lomdml, dca, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused.
-    A label is a single task, so learners with several tasks are refused, too. DCA knows only the directions that the
-    samples of the warm-up span, so make ``warm_up`` larger than the number of features.
+    Learners that have none, such as oasis, are refused with the reason. A label is a single task, so learners with
+    several tasks are refused, too. DCA knows only the directions that the samples of the warm-up span, so make
+    ``warm_up`` larger than the number of features.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. The dimensions and the learner's start come from the first ``warm_up`` samples, or
@@ -131,8 +125,9 @@ class MetricTransformer(base.Transformer):
             expect(is_whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
         mapping = self.parameters is None or isinstance(self.parameters, Mapping)
         expect(mapping, "parameters", self.parameters, "the learner's hyperparameters by name, or None")
-        fit = ", ".join(sorted(set(LEARNERS) - set(UNFIT)))
-        expect(self.learner not in UNFIT, "learner", self.learner, f"one of {fit}; {UNFIT.get(self.learner)}")
+        fit = ", ".join(sorted(name for name, kind in LEARNERS.items() if not kind.no_embedding))
+        reason = LEARNERS[self.learner].no_embedding
+        expect(not reason, "learner", self.learner, f"one of {fit}; {reason}")
         tasks = getattr(self._new(fixed_size(self.parameters or {})), "tasks", None) or []
         expect(len(tasks) <= 1, "tasks", tasks, "one at most: a sample has one label; take a transformer for each task")
 

@@ -134,6 +134,8 @@ class DCA(Learner):
     columns: ClassVar[tuple[str, ...]] = ("weight",)
     coordinates: ClassVar[str] = "mapped"
     on_mapped: ClassVar[Mapping[str, Any]] = {"init": "coordinates"}
+    # It has no rate.
+    step_changes = None
     # The newest metric that was computed, and its version.
     _newest: tuple[int, CosineMetric] | None = None
 

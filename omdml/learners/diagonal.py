@@ -83,6 +83,7 @@ class Diagonal(VectorLearner):
     """
 
     name: ClassVar[str] = "diagonal"
+    step_changes = "weights"
     starts: ClassVar[frozenset[str]] = frozenset({"unit"})
 
     def __init__(

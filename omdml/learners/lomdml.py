@@ -79,6 +79,7 @@ class LOMDML(HedgeLearner, TripletLearner):
     """
 
     name: ClassVar[str] = "lomdml"
+    step_changes = "rows"
 
     def __init__(
         self,

@@ -74,6 +74,8 @@ class OASIS(TripletLearner):
     """
 
     name: ClassVar[str] = "oasis"
+    step_changes = "similarity"
+    no_embedding = "its similarity is bilinear, and no distance between embeddings"
 
     def __init__(
         self,

@@ -110,6 +110,9 @@ class SetNet(Learner):
     name: ClassVar[str] = "setnet"
     accepts: ClassVar[frozenset[str]] = frozenset({"set"})
     width: ClassVar[int] = 0
+    # It scales its modalities itself.
+    step_changes = None
+    no_embedding = "it learns from judged sets, which labels of single items do not make"
 
     def __init__(
         self,

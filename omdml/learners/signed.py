@@ -68,6 +68,8 @@ class Signed(VectorLearner):
 
     name: ClassVar[str] = "signed"
     accepts: ClassVar[frozenset[str]] = frozenset({"quadruplet"})
+    step_changes = "rows"
+    no_embedding = "it learns from ordered pairs how much of an attribute an item has, which is no distance"
     starts: ClassVar[frozenset[str]] = frozenset({"zero"})
 
     def __init__(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omdml import LEARNER_CLASSES
 from omdml.errors import CatalogueError, ConfigurationError, NoModel, OmdmlError
-from omdml.workers.configuration.learner_names import LEARNER_NAMES
 from omdml.workers.configuration.process import visible
 
 # Even ``omdml --help`` imports this file, so the functions themselves import what only a running command needs.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from omdml.workers.configuration import config
 
 DEFAULT_FILE = "omdml.toml"
-LEARNER = click.Choice(LEARNER_NAMES)
+LEARNER = click.Choice(list(LEARNER_CLASSES))
 NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
     "--accept-gap", is_flag=True, help="Go on even if the log has lost events, without these events."

@@ -7,7 +7,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -83,6 +83,11 @@ class Learner(base.Base):
     on_mapped: ClassVar[Mapping[str, Any]] = {}
     # Keywords of learn_many: further values of a comparison.
     columns: ClassVar[tuple[str, ...]] = ()
+    # What one step changes, so that a doctor can tell whether a rate fits the items: rows of a matrix, a whole matrix,
+    # weights of coordinates, or a similarity. None if any rate fits. Each learner has its own or that of its base.
+    step_changes: ClassVar[Literal["rows", "matrix", "weights", "similarity"] | None]
+    # Why the metric has no embedding of single items, as half a sentence; empty if it has one.
+    no_embedding: ClassVar[str] = ""
     dims: Mapping[str, int]
     init: str | Mapping[str, ArrayLike]
     dtype: str

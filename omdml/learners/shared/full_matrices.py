@@ -25,6 +25,7 @@ INDEFINITE = 1e-6
 class FullMatrixLearner(QuadrupletLearner):
     """Learners of M_i (d_i, d_i), positive semi-definite after every update."""
 
+    step_changes = "matrix"
     mu: float
     k: int
     trace: float

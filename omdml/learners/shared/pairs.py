@@ -28,6 +28,7 @@ class PairLearner(Learner):
     accepts: ClassVar[frozenset[str]] = frozenset({"pair"})
     width: ClassVar[int] = 2
     columns: ClassVar[tuple[str, ...]] = ("similar", "task")
+    step_changes = "rows"
     tasks: Sequence[str] | None
     rank: int
     eta: float

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omdml import DEFAULT_LEARNER, LEARNERS
+from omdml import DEFAULT_LEARNER, LEARNER_CLASSES, LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration import config
-from omdml.workers.configuration.learner_names import LEARNER_NAMES
 from omdml.workers.configuration.loading import load
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
@@ -229,7 +228,7 @@ def test_groups_of_coordinates_can_be_configured():
 
 
 def test_the_configuration_knows_the_name_of_every_learner():
-    assert sorted(LEARNER_NAMES) == sorted(LEARNERS)
+    assert {name: kind.__name__ for name, kind in LEARNERS.items()} == LEARNER_CLASSES, "in omdml/__init__.py"
 
 
 def test_all_mistakes_of_one_model_are_reported_at_once():

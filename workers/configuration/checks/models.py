@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from omdml import DEFAULT_LEARNER
+from omdml import DEFAULT_LEARNER, LEARNER_CLASSES
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.messages.suggestion import suggestion
 from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.parts import check_name_of_model, check_parts
 from omdml.workers.configuration.checks.sections import as_table, only_known
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
-from omdml.workers.configuration.learner_names import LEARNER_NAMES
 
 if TYPE_CHECKING:
     from omdml.learners import Learner
-
-# Learners whose metrics are not Euclidean.
-WITHOUT_VECTORS = ("oasis", "setnet", "signed")
 
 
 def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thorough: bool = True) -> dict[str, Any]:
@@ -33,9 +29,9 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
         check_name_of_model(name)
     options = dict(as_table(entry, where))
     learner = options.pop("learner", DEFAULT_LEARNER)
-    is_known = isinstance(learner, str) and learner in LEARNER_NAMES
+    is_known = isinstance(learner, str) and learner in LEARNER_CLASSES
     if not is_known:
-        mistakes.note(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
+        mistakes.note(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_CLASSES)}")
     catalogue = _checked_catalogue(options, catalogues, where, mistakes)
     if not thorough:
         mistakes.report()
@@ -71,7 +67,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any], thoro
     parts = options.pop("parts", False)
     check_parts(name, parts, learner if is_known else None, options, parent, share, mistakes)
     # If the learner is unknown, the options of every learner are accepted.
-    option_names = defaults(learner) if is_known else [option for name in LEARNER_NAMES for option in defaults(name)]
+    option_names = defaults(learner) if is_known else [option for name in LEARNER_CLASSES for option in defaults(name)]
     options = only_known(options, [*OF_ANY_LEARNER, *dict.fromkeys(option_names)], where, mistakes)
     if is_known:
         _check_parameters(LEARNERS[learner], options, where, mistakes)
@@ -130,10 +126,15 @@ def check_candidates(name: str, address: object, learner: str | None, index: obj
         reasons.append(
             "index = 'approximate' needs all items in the node, and candidates come from outside: remove one of the two"
         )
-    if learner and "tasks" in defaults(learner):
-        reasons.append(f"an index holds the items in the sense of one task, and {learner} has several: leave it out")
-    elif learner in WITHOUT_VECTORS:
-        reasons.append(f"the metric of {learner} has no vectors of items that an index could hold: leave it out")
+    if learner:
+        from omdml.learners import LEARNERS
+
+        if "tasks" in defaults(learner):
+            reasons.append(
+                f"an index holds the items in the sense of one task, and {learner} has several: leave it out"
+            )
+        elif LEARNERS[learner].no_embedding:
+            reasons.append(f"the metric of {learner} has no vectors of items that an index could hold: leave it out")
     if reasons:
         raise ConfigurationError(*(f"{where}: {reason}" for reason in reasons))
 

@@ -20,9 +20,9 @@ SOUND = 0.1
 
 def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> list[str]:
     """The modalities of a model whose features are so small that its rate does next to nothing, and what to do."""
-    direction = DIRECTIONS[learner.name]
+    direction = learner.step_changes and DIRECTIONS[learner.step_changes]
     count = len(next(iter(features.values())))
-    if direction is None or count < 2:
+    if not direction or count < 2:
         return []
     name = "C" if hasattr(learner, "C") else "eta"
     rate = float(getattr(learner, name))
@@ -71,12 +71,10 @@ def of_similarity(query: Array, a: Array, b: Array) -> float:
     return float((squared(query) * squared(a - b)).mean())
 
 
-# For each learner what one step changes. None: its rate fits any items. DCA has no rate, and setnet scales its
-# modalities itself.
-DIRECTIONS: dict[str, Callable[[Array, Array, Array], float] | None] = {
-    **dict.fromkeys(("lomdml", "cpmtml", "stml", "utml", "mtlmca", "signed"), of_rows),
-    **dict.fromkeys(("omdml", "qwise"), of_matrix),
-    "diagonal": of_weights,
-    "oasis": of_similarity,
-    **dict.fromkeys(("dca", "setnet")),
+# How large a step of rate 1 is, by what it changes.
+DIRECTIONS: dict[str, Callable[[Array, Array, Array], float]] = {
+    "rows": of_rows,
+    "matrix": of_matrix,
+    "weights": of_weights,
+    "similarity": of_similarity,
 }

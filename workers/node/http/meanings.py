@@ -1,7 +1,7 @@
 """What each field of the node's HTTP interface means, one sentence or two a field.
 
 A name that means the same everywhere stands under ``EVERYWHERE``. Fields whose types bring a description of their own
-are not here.
+are not here, such as those of events (omdml/feedback.py).
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from typing import Any
 
 MODEL = "The model to search with. It may be left out if the node is configured with exactly one."
 CATALOGUE_OF = "The model whose items are meant. It may be left out if the node is configured with exactly one."
-EVENT_FEATURES = (
-    "Raw vectors of items that are not in the catalogue: by id of the item, then by modality: "
-    '`{"new-1": {"color": [0.9, 0.1]}}`'
-)
 SECONDS = "in seconds since the epoch (1970-01-01 UTC)"
 
 EVERYWHERE = {
     "id": "The item's id",
+    "type": "The kind of event",
     "model": "The model",
     "version": "The version of the model: how many comparisons it has learned",
     "serial": "A number that rises each time another version goes live, even at a rollback",
@@ -36,16 +33,6 @@ EVERYWHERE = {
     "features": 'Raw vectors by modality, such as `{"color": [0.9, 0.1]}`',
     "attributes": "All attributes of the item. They replace those that it had. Without this field it keeps them.",
 }
-EVENT = {
-    "type": "The kind of event",
-    "model": "The model that learns from the event",
-    "id": "The sender's name for the event. If it comes again before 4,096 other ids of the model, the event is not "
-    "learned twice.",
-    "at": "When it happened, " + SECONDS,
-    "features": EVENT_FEATURES,
-    "user": "The person or session. Learners never see it; `omdml forget` finds events by it.",
-}
-LISTS = {"relevant": "Items that fit the query", "irrelevant": "Items that fit it less"}
 MEANINGS: dict[str, dict[str, str]] = {
     "ItemSearch": {"id": "The item to search with. It is not in the answer.", "model": MODEL},
     "OneQuery": {
@@ -121,37 +108,6 @@ MEANINGS: dict[str, dict[str, str]] = {
         "before": "Its rank before, counted from 1; null beyond 1,000",
         "after": "Its rank after, counted from 1; null beyond 1,000",
         "rose": "By how many places it rose; below 0 if it fell; null if one of the two ranks is",
-    },
-    "Triplet": EVENT
-    | {"query": "The item that was searched with", "relevant": "An item that fits it"}
-    | {"irrelevant": "An item that fits it less"},
-    "Ranking": EVENT | {"query": "The item that was searched with"} | LISTS,
-    "Page": EVENT
-    | {
-        "query": "The item that was searched with",
-        "shown": "The items of the page, from the top",
-        "clicked": "Those of `shown` that were clicked: at least one, and not all",
-        "positions": "The rank of each item of `shown`, from 1, if they are not in the order of the page",
-    },
-    "Pair": EVENT
-    | {
-        "left": "An item",
-        "right": "Another item",
-        "similar": "Whether the two are similar",
-        "task": "The task in whose sense they are similar or not, if the model has several tasks",
-    },
-    "Quadruplet": EVENT
-    | {
-        "near": "Two items that should be closer to each other",
-        "far": "Two items that should be further from each other",
-        "margin": "By how much the squared distance of `far` should be larger: 0 to 10. That of random pairs is about "
-        "1 when a model begins.",
-    },
-    "SetJudgement": EVENT
-    | {
-        "query": "The elements that were searched with",
-        "relevant": "Ids of sets that answer the query well. The id of an item stands for a set of this item alone.",
-        "irrelevant": "Ids of sets that answer it less well",
     },
     "Move": {
         "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one. "

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import StoreRefused
-from omdml.learners import LEARNERS
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.reader import open_log
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor import facts
 from omdml.workers.doctor.checks import installation
-from omdml.workers.doctor.checks.rate_check import DIRECTIONS
 from omdml.workers.doctor.findings import Level
 from omdml.workers.doctor.status import Look
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
@@ -79,10 +77,6 @@ def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learn
     assert "learns next to nothing: build the catalogue with --scaling minmax" in text
     name, rate = re.search(r"or set (eta|C) to about (\S+?)(;|$)", text).group(1, 2)
     assert rates(**{name: 2 * float(rate)})[0]
-
-
-def test_the_check_of_rates_knows_every_learner():
-    assert DIRECTIONS.keys() == LEARNERS.keys()
 
 
 def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings, tmp_path):
