@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image image-test docs demo help test flat test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image image-test docs pages demo help test flat test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z -]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 40
@@ -56,6 +56,9 @@ lint: .venv/.dev
 
 docs: .venv/.dev ## the documentation site in build/docs; a broken link fails
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/docs
+
+pages: .venv/.dev ## writes again what documents say that follows from the code
+	$(BIN)/python -m docs.reference.pages && $(BIN)/python -m deploy.metrics_page
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .

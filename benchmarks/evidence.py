@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.record import Printout, read
+from omdml import LEARNER_CLASSES
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = Path(__file__).with_name("claims")
@@ -41,8 +42,9 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     document
         Path in the repository.
     text
-        The sentence or table row, with ``{}`` for each figure that is checked and ``{_}`` for any other number. It
-        occurs once in the document.
+        The sentence or table row, with ``{}`` for each figure that is checked, ``{_}`` for any other number, and
+        ``{...}`` for the rest of a table row up to what follows. It occurs once in the document. In a text with
+        ``NAME`` this stands for the name of each learner, and so it does in ``row``: the entry is one claim for each.
     times
         The factor by which text and measurement may differ, either way.
     row
@@ -105,10 +107,21 @@ def load(folder: Path = CLAIMS) -> dict[str, list[Claim]]:
         content = tomllib.loads(path.read_text())
         document = content.pop("document")
         for name, entries in content.items():
-            claims.setdefault(name, []).extend(
-                msgspec.convert({"document": document, **entry}, Claim) for entry in entries
-            )
+            written = [msgspec.convert({"document": document, **entry}, Claim) for entry in entries]
+            claims.setdefault(name, []).extend(claim for each in written for claim in for_each_learner(each))
     return claims
+
+
+def for_each_learner(claim: Claim) -> list[Claim]:
+    """The claims that an entry stands for: one for each learner if it says ``NAME``, and otherwise itself."""
+    if "NAME" not in claim.text:
+        return [claim]
+    return [
+        msgspec.structs.replace(
+            claim, text=claim.text.replace("NAME", learner), row=[part.replace("NAME", learner) for part in claim.row]
+        )
+        for learner in LEARNER_CLASSES
+    ]
 
 
 def figures(template: str, text: str, where: str) -> list[float]:
@@ -116,8 +129,8 @@ def figures(template: str, text: str, where: str) -> list[float]:
 
     Raises NotFound if the template does not occur exactly once.
     """
-    pieces = re.split(r"(\{_?\}|\s+)", template)
-    kinds = {"{}": f"({NUMBER})", "{_}": f"(?:{NUMBER})"}
+    pieces = re.split(r"(\{(?:_|\.\.\.)?\}|\s+)", template)
+    kinds = {"{}": f"({NUMBER})", "{_}": f"(?:{NUMBER})", "{...}": ".*"}
     pattern = "".join(r"\s+" if piece.isspace() else kinds.get(piece) or re.escape(piece) for piece in pieces if piece)
     matches = list(re.finditer(pattern, text))
     if len(matches) != 1:

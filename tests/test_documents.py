@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from deploy.local.ports import free_port
 from docs.reference.pages import PAGES, hyperparameters
-from omdml.feedback import decode
+from omdml.feedback import KINDS, decode
 from omdml.learners import LEARNERS, OASIS
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
@@ -171,7 +171,28 @@ def test_the_quickstarts_session_prints_what_it_shows(session, tmp_path, monkeyp
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reference_page_is_what_the_code_says(name):
-    assert read(f"docs/reference/{name}") == PAGES[name](), "python -m docs.reference.pages writes it again"
+    assert read(name) == PAGES[name](), "`make pages` writes it again"
+
+
+def test_the_changelog_names_every_learner_and_every_kind_of_feedback():
+    names = {name: [name, f"{name}s"] for name in (*LEARNERS, *KINDS.values())}
+    words = set(re.findall(r"\w+", read("CHANGELOG.md").lower().replace("-", "")))
+    assert [name for name, forms in names.items() if words.isdisjoint(forms)] == []
+
+
+# What these pages say of learners that have no embedding of items, they say of each by name.
+ON_SCORES = (
+    "docs/concepts.md",
+    "docs/reference/python.md",
+    *(f"deploy/{n}.md" for n in ("EXPORT", "SEARCH", "VECTORS")),
+)
+
+
+@pytest.mark.parametrize("page", ON_SCORES)
+def test_pages_on_learners_without_an_embedding_name_all_of_them(page):
+    wanted = {name for name, kind in LEARNERS.items() if kind.no_embedding}
+    paragraphs = [set(re.findall(r"`(\w+)`", part)) for part in read(page).split("\n\n")]
+    assert any(wanted <= named for named in paragraphs), f"a paragraph that names all of {sorted(wanted)}"
 
 
 def test_a_variant_of_a_learner_has_the_parameters_of_its_base(monkeypatch):

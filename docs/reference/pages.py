@@ -1,8 +1,8 @@
 """Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
 
 ``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
-and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. A test
-compares the pages with the code.
+and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. Two
+pages are only in part from the code: see ``of_learners.py``. A test compares the pages with the code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docs.reference.of_learners import learners_page, python_page
 from omdml import DEFAULT_LEARNER
 from omdml.learners import LEARNERS, CPmtML
 from omdml.workers.configuration.config import OF_ANY_LEARNER
@@ -20,8 +21,8 @@ from omdml.workers.configuration.schema import schema
 from omdml.workers.configuration.secret_files import ENDING
 from omdml.workers.node.http.openapi import openapi
 
-FOLDER = Path(__file__).parent
-SAMPLE = FOLDER.parents[1] / "deploy" / "omdml.toml"
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "deploy" / "omdml.toml"
 OPTION = re.compile(r"^(?:# )*(\w+) = [^#]*#\s*(.+)$")
 # The section of a docstring in the form of numpy that explains parameters.
 PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -244,8 +245,13 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("``", "`")).replace("|", "\\|")
 
 
-PAGES = {"configuration.md": configuration_page, "http.md": http_page}
+PAGES = {
+    "docs/reference/configuration.md": configuration_page,
+    "docs/reference/http.md": http_page,
+    "docs/reference/python.md": python_page,
+    "docs/learners.md": learners_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        (FOLDER / name).write_text(page())
+        (ROOT / name).write_text(page())

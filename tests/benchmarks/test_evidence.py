@@ -10,6 +10,7 @@ from rich.table import Table
 from benchmarks import evidence, record
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.evidence import Claim, NotFound, compare, figures, load, stated
+from omdml import LEARNERS
 
 CLAIMS = [
     pytest.param(name, claim, id=f"{name}: {claim.text[:60]}") for name, claims in load().items() for claim in claims
@@ -91,6 +92,14 @@ def test_every_figure_in_a_table_of_the_readme_is_measured_again():
     shown = {evidence.number(text) for text in re.findall(rf"(?<![\w.])(?:{evidence.NUMBER})(?!\w)", cells)}
     assert len(shown) > 15
     assert shown <= held
+
+
+def test_a_claim_about_each_learner_matches_only_the_figures_of_its_row(page):
+    page("| `dca`, the default | other words | 0.5 -> 0.9 |\n| `oasis` | words, 2.4 | 0.1 -> 0.2 |\n")
+    claims = evidence.for_each_learner(Claim("page.md", "| `NAME`{...}| {} -> {} |", 1.03, ["learner=NAME"]))
+    assert [claim.row for claim in claims] == [[f"learner={name}"] for name in LEARNERS]
+    held = {claim.row[0]: stated(claim) for claim in claims if claim.row[0] in ("learner=dca", "learner=oasis")}
+    assert held == {"learner=dca": [0.5, 0.9], "learner=oasis": [0.1, 0.2]}
 
 
 def test_what_a_document_lacks_or_has_twice_is_not_found():

@@ -19,6 +19,7 @@ from omdml.errors import FeedbackError, FormatError, NotStarted, StartError
 from omdml.formats import STATE
 from omdml.learners import Learner
 from omdml.snapshot import Snapshot
+from omdml.workers.doctor.checks.rate_check import DIRECTIONS
 from tests.support.deep import examples
 from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, made
 
@@ -88,6 +89,14 @@ def test_learning_moves_the_metric(name):
     assert outcome.scores.shape == (EVENTS,)
     assert outcome.mistakes == model.mistakes
     assert any((before[key] != array).any() for key, array in model.matrices.items())
+
+
+def test_its_class_says_what_a_step_changes_and_whether_it_embeds(name):
+    assert LEARNERS[name].step_changes in (None, *DIRECTIONS), "step_changes of the class"
+    rows, columns = comparisons(name)
+    model = made(name)
+    learn(model, rows, columns)
+    assert model.metric.euclidean == (not model.no_embedding), "no_embedding of the class"
 
 
 def test_version_counts_comparisons(name):

@@ -1,4 +1,4 @@
-"""``python -m tests.formats``: write a sample of each format whose number has none yet.
+"""``python -m tests.formats``: write a sample of each format whose number has none yet, and of each new learner.
 
 ``python -m tests.formats --replace checkpoint`` writes that sample again under its present number: right only as long
 as no release has written this number. Otherwise raise the number in omdml/formats.py first; the older sample stays, and
@@ -18,14 +18,20 @@ from tests.formats.samples import HERE, SAMPLES, Sample
 
 
 def write(sample: Sample, replace: bool) -> str:
-    """Write one if there is none, or it is to be replaced; says what was done."""
+    """Write one if there is none, or it is to be replaced, or a learner has none; says what was done."""
     folder = HERE / f"{sample.name}-{sample.format.number}"
-    if folder.exists() and not replace:
+    missing = sample.missing()
+    if folder.exists() and not replace and not missing:
         return "is there"
     with tempfile.TemporaryDirectory() as other:
         written = Path(other) / "sample"
         written.mkdir()
         sample.write(written)
+        # Samples of other learners stay as they are: a release may have written them.
+        if missing and not replace:
+            for name in missing:
+                shutil.copy(written / name, folder)
+            return f"{', '.join(missing)} written"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(written, folder)
     return "written"

@@ -41,6 +41,7 @@ def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
 
 def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) -> None:
     """What is written today has the structure of the sample: another structure needs another number."""
+    assert not sample.missing(), f"no sample of {', '.join(sample.missing())}: run python -m tests.formats"
     (folder / "today").mkdir()
     sample.write(folder / "today")
     kept, today = (

@@ -54,6 +54,8 @@ class Sample(NamedTuple):
     read: Callable[[Path], object]
     renumber: Callable[[Path, int], None]
     shape: Callable[[Path], Any] = shapes.of_folder
+    # Whether there is a file of each learner.
+    of_learners: bool = False
 
     @property
     def name(self) -> str:
@@ -64,6 +66,12 @@ class Sample(NamedTuple):
         """The folders of the samples that are kept, by their numbers."""
         folders = HERE.glob(f"{self.name}-[0-9]*")
         return {int(folder.name.removeprefix(f"{self.name}-")): folder for folder in folders}
+
+    def missing(self) -> list[str]:
+        """The names of files of learners that have none, if the samples of this number have one of each."""
+        kept = self.kept().get(self.format.number)
+        names = [f"{learner}.safetensors" for learner in sorted(LEARNERS)] if self.of_learners and kept else []
+        return [name for name in names if kept and not (kept / name).exists()]
 
 
 def sealed_again(folder: Path, number: int) -> None:
@@ -372,9 +380,9 @@ def read_letters(folder: Path) -> None:
 
 
 SAMPLES = [
-    Sample(formats.STATE, write_states, read_states, sealed_again),
+    Sample(formats.STATE, write_states, read_states, sealed_again, of_learners=True),
     Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
-    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
+    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again, of_learners=True),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
     Sample(formats.MAP, write_map, read_map, sealed_again),
     Sample(formats.DESCRIBER, write_describer, read_describer, sealed_again),

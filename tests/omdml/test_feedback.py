@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml import feedback
+from omdml import client, feedback
 from omdml.builders import from_labels
 from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
@@ -37,6 +37,11 @@ def test_every_kind_survives_the_wire(event, content_type):
 
 def test_every_kind_is_among_these_events():
     assert set(feedback.KINDS) == {type(event) for event in EVENTS}
+
+
+def test_the_client_exports_every_kind():
+    names = {kind.__name__ for kind in feedback.KINDS}
+    assert names - set(client.__all__) == set(), "in omdml/client/__init__.py"
 
 
 TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "irrelevant": "c"}
