@@ -17,7 +17,7 @@ from omdml.feedback import KINDS, decode
 from omdml.learners import LEARNERS, OASIS
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from tests.support.pages.documents import blocks, mentioned, read, steps, typed
+from tests.support.pages.documents import FENCE, blocks, mentioned, read, steps, typed
 from tests.support.pages.sessions import run_session
 from tests.support.processes import ROOT
 
@@ -87,7 +87,9 @@ def shown_targets(text: str) -> list[str]:
 
 def test_the_files_that_newcomers_are_sent_to_exist():
     text = read("CONTRIBUTING.md").partition("## Where would I change ...?")[2].partition("## Rules")[0]
-    paths = [path for path in re.findall(r"`([^`]+)`", text) if "/" in path and "NAME" not in path]
+    in_blocks = [word for block in blocks(text, "") for word in block.text.split()]
+    in_sentences = re.findall(r"`([^`]+)`", FENCE.sub("", text))
+    paths = [path for path in [*in_sentences, *in_blocks] if "/" in path and "NAME" not in path]
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
