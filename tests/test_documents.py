@@ -179,7 +179,7 @@ def test_a_reference_page_is_what_the_code_says(name):
 def test_the_changelog_names_every_learner_and_every_kind_of_feedback():
     names = {name: [name, f"{name}s"] for name in (*LEARNERS, *KINDS.values())}
     words = set(re.findall(r"\w+", read("CHANGELOG.md").lower().replace("-", "")))
-    assert [name for name, forms in names.items() if words.isdisjoint(forms)] == []
+    assert [name for name, forms in names.items() if words.isdisjoint(forms)] == [], "CHANGELOG.md lacks these"
 
 
 # What these pages say of learners that have no embedding of items, they say of each by name.

@@ -32,7 +32,9 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
 
 @pytest.mark.parametrize("name", sorted(set(LEARNERS) - {DEFAULT_LEARNER}))
 def test_the_sample_has_a_model_of_every_learner_with_all_options_and_defaults(name):
-    (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
+    blocks = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
+    assert len(blocks) == 1, f"deploy/omdml.toml should have one section of {name}, or name it beside a learner like it"
+    (block,) = blocks
     lines = [line.removeprefix("# ") for line in block.splitlines()]
     ((_, options),) = tomllib.loads("\n".join(lines))["models"].items()
     defaults = config.defaults(name)
