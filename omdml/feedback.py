@@ -145,14 +145,14 @@ KINDS: dict[type[Feedback], str] = {kind: str(kind.__struct_config__.tag) for ki
 FIELDS: dict[type, set[str]] = {kind: {"type", *kind.__struct_fields__} for kind in KINDS}
 
 
-def fields_of(kind: type[Feedback], hint: object) -> tuple[str, ...]:
-    """The fields of a kind's own that have this type."""
+def fields_of(kind: type[Feedback], of: object) -> tuple[str, ...]:
+    """The fields of a kind's own that have this type, or may be left out and have it otherwise."""
     hints = get_type_hints(kind)
-    return tuple(name for name in kind.__struct_fields__ if name not in COMMON and hints[name] == hint)
+    own = [name for name in kind.__struct_fields__ if name not in Feedback.__struct_fields__]
+    return tuple(name for name in own if of in (hints[name], *get_args(hints[name])))
 
 
-COMMON = Feedback.__struct_fields__
-# The fields of each kind that are lists of items, which may not be empty, and those that are numbers.
+# The fields of each kind that are lists of items, which may not be empty, and the numbers, which must be finite.
 LISTS = {kind: fields_of(kind, tuple[str, ...]) for kind in KINDS}
 NUMBERS = {kind: fields_of(kind, float) for kind in KINDS}
 
@@ -212,7 +212,8 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
     for field in NUMBERS[type(event)]:
-        if not math.isfinite(number := getattr(event, field)):
+        number = getattr(event, field)
+        if number is not None and not math.isfinite(number):
             raise FeedbackError(f"event: `{field}` is {number}, expected a number", reason="not_finite")
     return event
 
@@ -245,7 +246,7 @@ def _misfit(error: msgspec.ValidationError, payload: bytes, content_type: str) -
 def _check_lists(event: AnyFeedback) -> None:
     """Refuse an event with an empty list, and a page that no user can have seen."""
     for field in LISTS[type(event)]:
-        if not getattr(event, field):
+        if getattr(event, field) == ():
             advice = "name at least one item"
             if field == "clicked":
                 advice = "and a page without a click teaches nothing: do not send it"

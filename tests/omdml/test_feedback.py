@@ -106,9 +106,25 @@ def test_a_refusal_quotes_a_long_value_in_a_few_characters(field):
 
 
 def test_messagepack_may_not_smuggle_in_what_is_not_finite():
-    packed = msgspec.msgpack.encode({**TRIPLET, "at": float("nan")})
-    with pytest.raises(FeedbackError, match="at"):
-        feedback.decode(packed, feedback.MESSAGEPACK)
+    quadruplet = {"type": "quadruplet", "model": "m", "near": ["a", "b"], "far": ["c", "d"]}
+    for number in (float("nan"), float("inf")):
+        for event, field in ((TRIPLET, "at"), (quadruplet, "margin")):
+            with pytest.raises(FeedbackError, match=field):
+                feedback.decode(msgspec.msgpack.encode({**event, field: number}), feedback.MESSAGEPACK)
+
+
+def test_lists_and_numbers_of_a_kind_are_known_by_their_types():
+    class Rated(feedback.Feedback, frozen=True, kw_only=True, tag="rated", gc=False):
+        items: feedback.Items
+        others: feedback.Items | None = None
+        pair: tuple[feedback.Id, feedback.Id]
+        stars: float | None = None
+        rank: int
+
+    assert feedback.fields_of(Rated, tuple[str, ...]) == ("items", "others")
+    assert feedback.fields_of(Rated, float) == ("stars",)
+    assert feedback.LISTS[feedback.Page] == ("shown", "clicked")
+    assert {kind: ("margin",) * (kind is feedback.Quadruplet) for kind in feedback.KINDS} == feedback.NUMBERS
 
 
 @settings(max_examples=examples(150))
