@@ -54,7 +54,7 @@ def learners_page() -> str:
 def examples() -> list[AnyFeedback]:
     """An event of each kind, from the page of feedback; raises LookupError if a kind has none."""
     shown = [decode(line.encode()) for line in EVENT.findall((DOCS / "feedback.md").read_text())]
-    by_kind = {type(event): event for event in shown}
+    by_kind: dict[type, AnyFeedback] = {type(event): event for event in shown}
     if missing := [name for kind, name in KINDS.items() if kind not in by_kind]:
         form = f'{{"type":"{missing[0]}","model":...}}'
         raise LookupError(f"docs/feedback.md shows no event of kind {', '.join(missing)}: give one a line, {form}")
