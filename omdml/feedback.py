@@ -153,8 +153,8 @@ def fields_of(kind: type[Feedback], of: object) -> tuple[str, ...]:
 
 
 # The fields of each kind that are lists of items, which may not be empty, and the numbers, which must be finite.
-LISTS = {kind: fields_of(kind, tuple[str, ...]) for kind in KINDS}
-NUMBERS = {kind: fields_of(kind, float) for kind in KINDS}
+LISTS = {kind: fields for kind in KINDS if (fields := fields_of(kind, tuple[str, ...]))}
+NUMBERS = {kind: fields for kind in KINDS if (fields := fields_of(kind, float))}
 
 
 def kind_of(event: AnyFeedback) -> str:
@@ -207,14 +207,13 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"event is not {content_type}: {malformed(error, payload)}"
         raise FeedbackError(message, reason="not_json") from error
-    _check_lists(event)
+    if type(event) in LISTS:
+        _check_lists(event)
     # MessagePack can encode NaN and infinity; JSON cannot.
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
-    for field in NUMBERS[type(event)]:
-        number = getattr(event, field)
-        if number is not None and not math.isfinite(number):
-            raise FeedbackError(f"event: `{field}` is {number}, expected a number", reason="not_finite")
+    if type(event) in NUMBERS:
+        _check_numbers(event)
     return event
 
 
@@ -253,6 +252,14 @@ def _check_lists(event: AnyFeedback) -> None:
             raise FeedbackError(f"event: list `{field}` is empty, {advice}", reason="empty_list")
     if isinstance(event, Page):
         _check_page(event)
+
+
+def _check_numbers(event: AnyFeedback) -> None:
+    """Refuse an event with a number that is not finite."""
+    for field in NUMBERS[type(event)]:
+        number = getattr(event, field)
+        if number is not None and not math.isfinite(number):
+            raise FeedbackError(f"event: `{field}` is {number}, expected a number", reason="not_finite")
 
 
 def _check_page(page: Page) -> None:
