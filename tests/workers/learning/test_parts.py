@@ -155,7 +155,7 @@ def test_an_earlier_owner_can_publish_nothing(tmp_path):
     assert world.store.publish(snapshot, model.epoch) is Written.FENCED
     assert published(world)[0].version > before[0].version
     with pytest.raises(Fenced):
-        first.schedule.merging._written(Written.FENCED, "hot", next(iter(first.partitions.values())))
+        first.schedule.merging._check_written(Written.FENCED, "hot", next(iter(first.partitions.values())))
 
 
 def test_partitions_that_are_added_become_parts(tmp_path):
