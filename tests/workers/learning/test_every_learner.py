@@ -125,7 +125,7 @@ def test_feedback_of_another_kind_is_a_letter_that_says_what_is_learned(tmp_path
     assert [letter.reason for letter in letters(world)] == ["not_accepted"] * 2 * len(refused)
     learns = ", ".join(f"{kind}s" for kind in sorted(accepted))
     for letter, kind in zip(letters(world)[::2], refused, strict=True):
-        assert letter.error == f"model {name!r} learns {learns}, got a {kind}"
+        assert letter.error.startswith(f"model {name!r} learns {learns}, got a {kind}: send what it learns")
     assert world.store.load(name)[1].version == 2 * len(accepted)
 
 
