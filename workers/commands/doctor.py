@@ -47,7 +47,8 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
 def status(configuration: Configuration, as_json: bool) -> None:
     """Show the whole service on one screen. It shows log, workers, models, node, dead letters, store and catalogues.
 
-    If a part cannot be asked, its place says why. The exit code is then 1, or 3 if an operator must correct something.
+    If a part does not answer, its place on the screen says why. The exit code is then 1, or 3 if an operator must
+    correct something.
     """
     import msgspec
 

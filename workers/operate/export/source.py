@@ -79,15 +79,15 @@ class LiveItems:
         count, ids, rows = items_of(catalogue)
         # The table is another object after its file has changed.
         places = hashlib.sha256(rows.tobytes()).hexdigest()
-        rest = catalogue, places, attributes
-        if self._seen is not None and (pointer, *rest) == self._seen:
+        tables = catalogue, places, attributes
+        if self._seen is not None and (pointer, *tables) == self._seen:
             return None
         pointer, snapshot = self._loaded()
         if why := misfit(snapshot, catalogue):
             raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
-        named = None if attributes is None else attributes.of(ids, list(attributes.columns))
-        now = Rows(ids, embedded(snapshot, catalogue, rows, self._task), named)
-        return Look(pointer, snapshot, now, places, (pointer, *rest), count)
+        values = None if attributes is None else attributes.of(ids, list(attributes.columns))
+        items = Rows(ids, embedded(snapshot, catalogue, rows, self._task), values)
+        return Look(pointer, snapshot, items, places, (pointer, *tables), count)
 
     def done(self, look: Look) -> None:
         """Note that this look was used, so that the next one returns only later changes."""
