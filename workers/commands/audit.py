@@ -63,7 +63,7 @@ def show(audited: Audit, report: Report) -> None:
     strays = audited.strays.values()
     letters, missing = sum(stray.letters for stray in strays), sum(stray.missing for stray in strays)
     behind = sum(stray.behind for stray in strays)
-    rows.append(("no model of that partition", letters + behind + missing, 0, 0, 0, letters, behind, missing))
+    rows.append(("of no model there", letters + behind + missing, 0, 0, 0, letters, behind, missing))
     print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
     for name, text in report.wrong.items():
         say(f"{name}: {text}" if name else text)

@@ -83,8 +83,8 @@ class Seen:
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
                 f"model {name} was learned from log {home.topic_id}, but the configured log {self._log_in_words()}. "
-                "Bring the old log back, or correct [log]. Or have workers begin at the beginning of the configured log: "
-                "omdml worker --accept-gap"
+                "Bring the old log back, or correct [log]. Or have workers begin at the beginning of the configured "
+                "log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
             self.beyond[name] = (

@@ -1,4 +1,4 @@
-"""What each field of the node's HTTP interface means, one sentence or two a field.
+"""What each field of the node's HTTP interface means, in one or two sentences.
 
 A name that means the same everywhere stands under ``EVERYWHERE``. Fields whose types bring a description of their own
 are not here.
