@@ -269,9 +269,10 @@ def _warn_of_one_number(dims: Mapping[str, int], attributes: Iterable[Mapping[st
         (modality,) = dims
         options = " ".join(f"--text {shlex.quote(name)}" for name in texts)
         say(
-            f"warning: the only vectors are one number an item, modality {modality!r} (a column of numbers whose name "
-            f"ends with .0 or _1 becomes one). Texts were left out of the vectors: {', '.join(texts)}. To use them, "
-            f"build again with --replace {options}. If {modality!r} should not count, give its column another name.",
+            f"warning: each item has only one number as its vector, modality {modality!r} (a column of numbers becomes "
+            f"a modality if its name ends with .0 or _1). Texts were left out of the vectors: {', '.join(texts)}. To "
+            f"use them, build again with --replace {options}. If {modality!r} should not count, give its column "
+            "another name.",
             err=True,
         )
 

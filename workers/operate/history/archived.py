@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     groups: tuple[RowGroup, ...]
 
 
-def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
+def find_records(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
     """Find out which records of a partition are in files, or in the ``*.parquet`` files of folders.
 
     Parameters
@@ -69,7 +69,7 @@ def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
     ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
     paths = files_of(inputs)
     for path in paths:
-        content = _look_into(path, number)
+        content = _content_of(path, number)
         groups += content.groups
         covers += content.covers
         ids |= dict.fromkeys(content.topic_ids, str(path))
@@ -178,7 +178,7 @@ class _Content(NamedTuple):
     topic_ids: set[str]
 
 
-def _look_into(path: Path, number: int) -> _Content:
+def _content_of(path: Path, number: int) -> _Content:
     _, parquet = pyarrow()
     content = _Content([], [], set())
     with _readable(path), opened(path) as data, parquet.ParquetFile(data) as file:
