@@ -13,7 +13,7 @@ from omdml.streams.letters import Book, Letter, read_book
 from omdml.streams.newest import Newest
 from omdml.workers.configuration.config import Configuration, LinksConfig
 from omdml.workers.doctor.checks.installation import examine
-from omdml.workers.doctor.status import Look, Status
+from omdml.workers.doctor.status import Inspection, Status
 from omdml.workers.operate.letters import (
     UsersRoom,
     chosen,
@@ -100,7 +100,7 @@ class Settled(msgspec.Struct, frozen=True):
 def health(configuration: Configuration) -> Health:
     """Run the doctor's checks on the whole installation."""
     findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
-    return Health(Look(configuration).status(), findings, configuration.links)
+    return Health(Inspection(configuration).status(), findings, configuration.links)
 
 
 def letters(

@@ -120,13 +120,13 @@ class Facts:
         return read_book(records), whole
 
     @cached_property
-    def saved(self) -> checkpoints.Seen:
+    def saved(self) -> checkpoints.SavedModels:
         """What is saved of the models, compared with log and configuration."""
         look_s = self.look_s or checkpoints.LOOK_S
         return checkpoints.look_at_checkpoints(self.specs, self.store, self.names, self.reach, look_s)
 
     @cached_property
-    def served(self) -> serving.Seen:
+    def served(self) -> serving.ServedModels:
         """What nodes can serve of the models."""
         kinds, look_s = catalogue_kinds(self.configuration), self.look_s or serving.LOOK_S
         return serving.look_at_serving(self.store, self.names, kinds, time.time(), look_s)

@@ -38,7 +38,7 @@ HOUR_S = 3600.0
 TO_COME = "folder that the first worker makes"
 LOST = "folder that is not there, although workers have read the log"
 
-Seen = TypeVar("Seen")
+Part = TypeVar("Part")
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,13 +125,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     warnings: int
 
 
-class Look:
-    """One look at an installation.
+class Inspection:
+    """Reads the status of an installation once.
 
     Attributes
     ----------
     problems
-        What kept a part from being looked at, by the part's name.
+        Why a part could not be read, by the part's name.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -176,9 +176,9 @@ class Look:
             warnings=levels[Level.WARNING],
         )
 
-    def _part(self, name: str, look: Callable[[], Seen]) -> Seen | None:
+    def _part(self, name: str, read: Callable[[], Part]) -> Part | None:
         try:
-            return look()
+            return read()
         except OmdmlError as error:
             self.problems[name] = error
             return None

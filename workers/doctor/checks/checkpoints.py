@@ -22,7 +22,7 @@ LOOK_S = 10.0
 YOUNG_S = 60.0
 
 
-class Seen:
+class SavedModels:
     """What was seen of all checkpoints, by kind of problem and by model."""
 
     def __init__(self, extents: Sequence[Extent], placement: Placement | None = None) -> None:
@@ -37,7 +37,7 @@ class Seen:
         self.now = time.time()
         self.looked = self.sound = 0
 
-    def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
+    def check(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Look at one model, and note what is wrong with it. ``position`` is the one that the store has for it."""
         spec = specs.of_stored(name)
         if spec is None:
@@ -146,23 +146,23 @@ def waits(name: str, why: str, whole: bool = False) -> str:
 
 def look_at_checkpoints(
     specs: Specs, store: Store, names: Sequence[str], extents: Callable[[], Sequence[Extent]], look_s: float = LOOK_S
-) -> Seen:
+) -> SavedModels:
     """What is saved of these models, compared with the configuration and the log, as far as ``look_s`` allows.
 
     The log is asked how far it reaches after the store: it only grows, so nothing sound lies beyond its end.
     """
     positions, log_now = store.positions(names), extents()
     placement = store.placement(log_now[0].partition.topic_id) if log_now else None
-    seen, until = Seen(log_now, placement), time.monotonic() + look_s
+    seen, until = SavedModels(log_now, placement), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break
         seen.looked += 1
-        seen.look(name, specs, store, positions.get(name))
+        seen.check(name, specs, store, positions.get(name))
     return seen
 
 
-def checkpoints(seen: Seen, count: int) -> str | list[Remark]:
+def checkpoints(seen: SavedModels, count: int) -> str | list[Remark]:
     """What is wrong with what is saved of this many models."""
     scope = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
     if not seen.sound and not seen.remarks():

@@ -67,7 +67,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "rerank": "For a model of sets: how many of the best sets to order again by their elements, 1 to 10,000. Not "
         "with `elements`.",
     },
-    "Look": {
+    "ModelsSince": {
         "since": f"Freshness is measured over versions that went live after this time, {SECONDS}. A `live_since` of an "
         "earlier answer is such a time."
     },

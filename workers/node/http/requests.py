@@ -151,7 +151,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     rerank: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ModelsSince(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
 
     since: float = 0.0

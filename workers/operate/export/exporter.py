@@ -142,14 +142,14 @@ class Exporter:
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
         fit the catalogue; CorruptError if the metric diverged.
         """
-        if (look := self._source.look()) is None:
+        if (items := self._source.changed()) is None:
             return None
-        pointer, snapshot, now = look.pointer, look.snapshot, look.rows
+        pointer, snapshot, now = items.pointer, items.snapshot, items.rows
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))
         written = self._keep(pointer, snapshot, now, changes, bound)
-        self._source.done(look)
+        self._source.done(items)
         return written
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
