@@ -70,12 +70,12 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
 
             configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
-            nothing = path is None and not overrides and not loading.of_environment(os.environ, Mistakes())
+            nothing_configured = path is None and not overrides and not loading.of_environment(os.environ, Mistakes())
             # Commands that ask a node can do without a configuration. The others would show an empty store or log as if
             # it were the right one.
-            if nothing and not optional:
+            if nothing_configured and not optional:
                 raise ConfigurationError(without_models(None))
-            if not configuration.models and (path or nothing):
+            if not configuration.models and (path or nothing_configured):
                 say(f"omdml: {without_models(path)}", err=True)
                 warned = True
             return configuration

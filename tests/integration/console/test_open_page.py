@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.backoffice.jobs import FoundFault, Health
 from omdml.workers.configuration.config import LinksConfig
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
@@ -366,7 +366,7 @@ def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, link
     fault = FoundFault("letters", "warning", "3 dead letters are open")
 
     def office(job):
-        return msgspec.json.encode(Health(Look(configuration).status(), [fault], LinksConfig(**links)))
+        return msgspec.json.encode(Health(Inspection(configuration).status(), [fault], LinksConfig(**links)))
 
     site.serve(shop, office=office)
     with opened(browser, f"{site.url}/console/#health/shop") as page:

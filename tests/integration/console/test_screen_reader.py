@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from omdml.workers.backoffice.jobs import FoundFault, Health, LetterLine, LetterList
 from omdml.workers.configuration.config import LinksConfig
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from tests.support import worlds
 from tests.support.browsers.consoles import PAGES, go_to, mark_two, opened, search
 from tests.support.shops import Shop
@@ -299,7 +299,7 @@ def test_each_table_of_watch_says_what_it_is_of(console, shop, site):
 
 
 def test_health_is_announced_again_only_if_it_changes(shop, site, browser):
-    status = Look(worlds.configuration("items")).status()
+    status = Inspection(worlds.configuration("items")).status()
     warned = msgspec.structs.replace(status, errors=0, warnings=1)
     answer = msgspec.json.encode(Health(warned, [FoundFault("letters", "warning", "look at it")], LinksConfig()))
 

@@ -19,9 +19,9 @@ from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.screen import LABEL, models_texts, screen
 from omdml.workers.doctor.status import (
     CatalogueStatus,
+    Inspection,
     LettersStatus,
     LogStatus,
-    Look,
     ModelsStatus,
     PartitionStatus,
     Status,
@@ -298,10 +298,12 @@ class OnPostgres:
 
 def test_a_store_of_another_kind_is_called_what_its_address_says(tmp_path):
     catalogue(tmp_path / "items")
-    look = Look(configuration(tmp_path / "items"))
-    look.configuration = msgspec.structs.replace(look.configuration, store=StoreConfig(url="postgres://learned"))
-    look.facts.store, look.facts.safety = OnPostgres(), None
-    status = look.status()
+    inspection = Inspection(configuration(tmp_path / "items"))
+    inspection.configuration = msgspec.structs.replace(
+        inspection.configuration, store=StoreConfig(url="postgres://learned")
+    )
+    inspection.facts.store, inspection.facts.safety = OnPostgres(), None
+    status = inspection.status()
     assert status.store == StoreStatus(address="postgres://learned", kind="postgres store", durable=None)
     (line,) = (line for line in screen(status, 80) if line.startswith("store"))
     assert line == "store      postgres://learned: postgres store"

@@ -37,7 +37,7 @@ def models_of(shop, learners, log, watched=True):
     for learner in learners:
         spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
         models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE, b"\7" * 32))
-        models[-1].along = [] if watched else None
+        models[-1].metrics_along = [] if watched else None
     replay_output.learn(models, log)
     return models
 

@@ -19,7 +19,7 @@ from omdml.workers.doctor import facts
 from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.checks.rate_check import DIRECTIONS
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 
 
@@ -56,7 +56,7 @@ def test_a_catalogue_that_is_missing_is_one_error_with_all_models_that_need_it(t
     (finding,) = [entry for entry in installation.examine(configuration) if not entry.well]
     assert finding.check == "catalogues"
     assert "make one with `omdml catalogue build`. These models need it: shop, album-*. Until" in finding.text
-    status = Look(configuration).status()
+    status = Inspection(configuration).status()
     assert (status.errors, list(status.problems)) == (1, ["catalogues"])
 
 

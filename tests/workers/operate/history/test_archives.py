@@ -17,7 +17,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
-from omdml.workers.operate.history.archived import by_chunk, look, pieces
+from omdml.workers.operate.history.archived import by_chunk, find_records, pieces
 from tests.support.files.replays import LoggedShop
 from tests.support.learning.histories import History
 from tests.support.worlds import events
@@ -38,7 +38,7 @@ def archived(history, folder, begins=0):
 
 
 def read(folder, number, span=64, topic_id=None):
-    result = look([str(folder)], number, topic_id)
+    result = find_records([str(folder)], number, topic_id)
     return [record for piece in pieces(result, 2 * span) for _, some in by_chunk(piece, span) for record in some]
 
 
@@ -132,8 +132,8 @@ def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, t
     path = tmp_path / "spark.parquet"
     as_spark_writes(history, path)
     with pytest.raises(SourceError, match=r"no column topic_id, .*: pass --topic-id"):
-        look([str(path)], 2, None)
-    result = look([str(path)], 2, history.log.topic_id)
+        find_records([str(path)], 2, None)
+    result = find_records([str(path)], 2, history.log.topic_id)
     assert (result.partition, result.begin, result.end, result.covers) == (history.home, 0, 150, ())
     (piece,) = pieces(result, 4096)
     ((_, records),) = by_chunk(piece, 4096)
@@ -148,9 +148,9 @@ def test_files_of_several_logs_or_without_the_models_partition_are_refused(histo
     other = History(tmp_path / "other")
     other.tell(20)
     with pytest.raises(SourceError, match="the input is of several logs, expected one"):
-        look([str(tmp_path / "archive"), other.archived(20)], 2, None)
+        find_records([str(tmp_path / "archive"), other.archived(20)], 2, None)
     with pytest.raises(SourceError, match="no record of partition 7, where the model lives"):
-        look([str(tmp_path / "archive")], 7, None)
+        find_records([str(tmp_path / "archive")], 7, None)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_file_that_says_no_offsets_that_it_covers_is_refused(tmp_path, note):
     table = pa.table({"partition": [2], "offset": [1], "value": [b"x"]}).replace_schema_metadata({archive.COVERS: note})
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(SourceError, match="what it says of its offsets cannot be read"):
-        look([str(tmp_path)], 2, "log")
+        find_records([str(tmp_path)], 2, "log")
 
 
 def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, tmp_path):

@@ -13,7 +13,7 @@ from omdml.learners import DCA
 from omdml.streams.placement import PlacementChanged
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
-from omdml.workers.operate.history.archived import look
+from omdml.workers.operate.history.archived import find_records
 from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Dask, Processes, Spark, alone
 from tests.formats.samples import HERE
@@ -288,7 +288,7 @@ def extent(history, begin=0, end=200):
 )  # fmt: skip
 def test_an_archive_that_does_not_join_the_log_is_refused(history, begin, end, log, says):
     history.tell(200)
-    result = look([history.archived(end, begin=begin)], 2, None)
+    result = find_records([history.archived(end, begin=begin)], 2, None)
     with pytest.raises(GapError, match=says):
         check_range(result, extent(history, *log), history.name, accept_gap=False)
     if "reaches" not in says:
@@ -297,14 +297,16 @@ def test_an_archive_that_does_not_join_the_log_is_refused(history, begin, end, l
 
 def test_an_archive_that_reaches_further_back_than_the_log_joins_it(history):
     history.tell(200)
-    check_range(look([history.archived(100)], 2, None), extent(history, 70, 200), history.name, accept_gap=False)
+    check_range(
+        find_records([history.archived(100)], 2, None), extent(history, 70, 200), history.name, accept_gap=False
+    )
 
 
 def test_an_archive_of_another_log_is_refused(history, tmp_path):
     history.tell(50)
     other = History(tmp_path / "other")
     other.tell(50)
-    result = look([other.archived(50)], 2, None)
+    result = find_records([other.archived(50)], 2, None)
     with pytest.raises(GapError, match=f"is of log {other.log.topic_id}, and this one is {history.log.topic_id}"):
         check_range(result, extent(history), history.name, accept_gap=True)
 
