@@ -1,4 +1,4 @@
-"""``omdml deploy export`` writes what runs omdml, and nothing over what is there."""
+"""``omdml deploy export`` writes the files that run omdml, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def files(folder):
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_an_empty_or_missing_folder_gets_all_files(tmp_path, there):
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_empty_or_missing_folder_gets_all_files(tmp_path, exists):
     folder = tmp_path / "below/here"
-    if there:
+    if exists:
         folder.mkdir(parents=True)
     done = export(folder)
     assert done.exit_code == 0, done.output
@@ -78,7 +78,7 @@ def test_every_folder_of_deploy_is_either_written_or_for_the_repository_alone():
     assert folders == {*deployment.FOLDERS, "examples", "images", "local", "producers"}
 
 
-def test_the_image_takes_what_its_file_names_into_the_build():
+def test_the_build_of_the_image_is_given_what_it_needs_and_no_missing_file():
     ignored = read("deploy/container/Dockerfile.dockerignore").splitlines()
     taken = {line[1:] for line in ignored if line.startswith("!")}
     image = read("deploy/container/Dockerfile")
