@@ -1,3 +1,5 @@
+"""Experiments in a configuration: what they compare, and which of them are refused."""
+
 from __future__ import annotations
 
 import pytest

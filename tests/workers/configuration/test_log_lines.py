@@ -1,4 +1,4 @@
-"""Lines of a process's own log: a traceback if there is one, and no word about it if there is none."""
+"""Lines of a process's own log: what they hold, and that the process goes on if nobody can write them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):
 
 
 def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
-    # its disk is full; what reads it has ended; it was closed
+    # Its disk is full, its reader has ended, it was closed, or there never was one.
     class Full(io.StringIO):
         def write(self, text):
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -38,7 +38,7 @@ def test_a_model_in_parts_has_no_parent():
         load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
 
 
-def test_a_part_has_what_its_model_has_and_nobody_may_ask_for_it(tmp_path):
+def test_a_part_has_the_settings_of_its_model_and_no_event_may_name_it(tmp_path):
     models = {"hot": {"parts": True, "coordinates": "features"}, "*": {"coordinates": "features"}}
     items = catalogue(tmp_path / "items")
     configuration = load(None, {}, {"catalogues": {"items": {"path": str(tmp_path / "items")}}, "models": models})

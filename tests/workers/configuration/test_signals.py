@@ -1,4 +1,4 @@
-"""A process that is asked to end again, at any moment until it has ended, ends as it would have without that."""
+"""A second SIGTERM, at whatever moment, does not change how a process ends. A second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
