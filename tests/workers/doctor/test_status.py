@@ -1,4 +1,4 @@
-"""``omdml status``: the whole service on one screen, whatever is off."""
+"""``omdml status``: the whole service on one screen, whichever part of it is down."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def status_screen(shop, *options, width=80, environment=None):
 def value(lines, label):
     """What stands beside a label, its lines joined."""
     (start,) = (number for number, line in enumerate(lines) if line.startswith(label))
-    more = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
-    return " ".join(line[11:].strip() for line in lines[start : start + 1 + more])
+    following = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
+    return " ".join(line[11:].strip() for line in lines[start : start + 1 + following])
 
 
 def test_a_service_before_its_first_event_is_shown_and_nothing_is_made(shop):

@@ -1,4 +1,4 @@
-"""What `omdml feed` says of what it sent."""
+"""What ``omdml feed`` sends and refuses, and where to go on if it breaks off."""
 
 from __future__ import annotations
 
