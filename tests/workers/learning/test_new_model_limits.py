@@ -155,8 +155,8 @@ def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monk
     monkeypatch.setattr("omdml.workers.learning.schedule.FINISH_S", 0.0)
     monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
-    for place in (world, whole):
-        place.send(*of_each(NAMES, 3))
+    for each_world in (world, whole):
+        each_world.send(*of_each(NAMES, 3))
     run_until_idle(whole.worker())
     worker = world.worker()
     worker.schedule.saved_at = float("inf")
@@ -201,6 +201,7 @@ def test_a_second_brings_no_more_than_the_rate(tmp_path):
         worker.step()
         begun.append(len(listed(world)))
     assert begun == [2, 3, 4, 5, 6, 6]
+    # However long nobody came, no more than a second's models may begin at once.
     assert limit.room(10.0) == 2
 
 

@@ -88,7 +88,7 @@ def test_kills_lose_and_double_nothing_and_vectors_never_go_back(tmp_path, seed)
         kill(world, workers[victim])
         workers[victim] = paced(world.worker(), save=0.01)
     drained(world, *workers, turns=120)
-    # Whoever owns the home may have stopped before the other one saved.
+    # The owner of the model's home may have stopped before the other worker saved.
     drained(world, world.worker(), turns=40)
     snapshot, vector = published(world)
     assert snapshot.version == 12 * 40
@@ -214,8 +214,10 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
     sound = damage(world, part_name("hot", 1))
     scatter(world, 40, seed=1)
     worker = world.worker()
-    run_until_idle(worker, 60)
+    with structlog.testing.capture_logs() as lines:
+        run_until_idle(worker, 60)
     assert published(world)[0].version == before
+    assert part_name("hot", 1) in {line["model"] for line in lines if line["event"] == "model_waits"}
     world.store._models[part_name("hot", 1)].checkpoints = sound
     drained(world, worker)
     drained(world, world.worker())

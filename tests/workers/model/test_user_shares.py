@@ -1,4 +1,4 @@
-"""One user of many: no more of what a model learns than a share is theirs."""
+"""No more than a share of what a model learns may come from one user."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _always_time_for_a_look(monkeypatch):
     monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", math.inf)
 
 
-# candidates
+# What the guard judges
 def turned(angle, scale=1.0):
     """A metric that uses only the modality that shows labels at angle 0, and only the noise at a right angle."""
     weights = {"shape": math.cos(angle) ** 2, "noise": math.sin(angle) ** 2}
@@ -146,9 +146,9 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     assert newest(np.array([1, 2, 1, 3, 3]), 2) == 2
     assert newest(np.array([1, 2, 1, 3, 3]), 4) == 0
     window = window_of(64)
-    loud = next(event for event in window.events)
+    query, near, far = window.events[0].rows[0]
     for _ in range(12):
-        window.add(JudgingEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
+        window.add(JudgingEvent([[query, far, near]]))
     asked = window.asked(len(window.events))
     assert np.bincount(asked).max() >= 12
     assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.events})
@@ -229,7 +229,7 @@ def test_a_burst_does_not_pass_for_a_change_of_mind(count):
     assert len(window.events) > 200
 
 
-# when
+# When it decides
 def test_decisions_are_made_at_powers_of_two_and_then_at_every_step():
     result, version = [], 0
     while version < 2_000:
@@ -240,7 +240,7 @@ def test_decisions_are_made_at_powers_of_two_and_then_at_every_step():
 @given(version=st.integers(0, 10_000), step=st.sampled_from([512, 1024, 2048]))
 def test_the_next_decision_is_the_first_after_a_version(version, step):
     due = {1 << power for power in range(12) if 1 << power <= step} | set(range(step, 20_000, step))
-    assert next_decision(version, step) == min(place for place in due if place > version)
+    assert next_decision(version, step) == min(later for later in due if later > version)
 
 
 def test_decisions_are_twice_as_dense_while_versions_are_withheld():
@@ -279,7 +279,7 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     assert not guard.is_near(73 + NEAR)
 
 
-# leaps
+# Leaps
 @pytest.mark.parametrize(
     ("candidate", "reason"),
     [

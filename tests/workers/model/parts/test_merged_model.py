@@ -1,4 +1,4 @@
-"""The guard of a model in parts judges the whole by what all parts hold out."""
+"""The guard of a model in parts judges the whole model by the events that all parts hold out."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_the_guard_judges_by_what_all_parts_hold_out(tmp_path):
     world = hot_world(tmp_path, guard=GUARD)
     scatter(world, 1200)
     drained(world, world.worker(), turns=120)
-    good = world.store.current("hot")
+    before = world.store.current("hot")
     held = [world.store.peek(part_name("hot", number)).progress["hold_out"]["count"] for number in range(4)]
-    assert good.version + sum(held) == 1200
+    assert before.version + sum(held) == 1200
     hostile(world, 6000, seed=8)
     drained(world, world.worker(), turns=200)
     assert world.store.current("hot").version < world.store.peek("hot").version
