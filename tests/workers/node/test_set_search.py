@@ -23,7 +23,7 @@ SETS = 80
 
 
 class Album:
-    """Faces of twelve people on photographs, and a node that knows them."""
+    """Faces of twelve people, photographs that are sets of faces, and a model that a node can serve."""
 
     def __init__(self, folder, sets=True) -> None:
         self.features, self.label = labelled()

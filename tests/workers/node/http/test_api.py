@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import socket
 import sys
+import threading
 import time
 
 import httpx
@@ -323,10 +325,15 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
     assert logs[0]["event"] == "request_failed"
 
 
-def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
-    monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", 0)
-    body = client.get("/search", params={"id": "i5", "k": 3}).json()
-    assert [item["id"] for item in body["items"]] == shop.expected(0, "i5", 3)[0]
+def test_big_searches_run_beside_the_event_loop(shop, node, client, monkeypatch):
+    threads, answers = [], node.answers
+    monkeypatch.setattr(node, "answers", lambda *query: threads.append(threading.current_thread()) or answers(*query))
+    for work in (math.inf, 0):
+        monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", work)
+        body = client.get("/search", params={"id": "i5", "k": 3}).json()
+        assert [item["id"] for item in body["items"]] == shop.expected(0, "i5", 3)[0]
+    small, big = threads
+    assert small is not big
 
 
 def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
@@ -338,15 +345,15 @@ def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
         assert [item["id"] for item in answer["items"]] == shop.expected(version, "i3", 5)[0]
 
 
-def test_an_address_in_use_is_said_in_one_sentence(node):
-    caught = pytest.raises(ConfigurationError, match="another process has this port")
-    with socket.create_server(("127.0.0.1", 0)) as other, caught:
+def test_an_address_in_use_is_reported_in_one_sentence(node):
+    refusal = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, refusal:
         HttpServer(create_app(node), port=other.getsockname()[1])
 
 
-def test_an_address_in_use_is_said_before_the_catalogue_is_opened(tmp_path):
-    caught = pytest.raises(ConfigurationError, match="another process has this port")
-    with socket.create_server(("127.0.0.1", 0)) as other, caught:
+def test_an_address_in_use_is_reported_before_the_catalogue_is_opened(tmp_path):
+    refusal = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, refusal:
         settings = {
             "node": {"bind": f"127.0.0.1:{other.getsockname()[1]}"},
             "catalogues": {"items": {"path": str(tmp_path / "no-such-catalogue")}},
@@ -373,8 +380,9 @@ def test_a_node_listens_on_this_machine_only_unless_told_otherwise(node):
         assert server.host == "127.0.0.1"
 
 
-def serve_until_told(folder, said):
-    sys.stdout = said.open("a", buffering=1)
+def serve_until_a_signal(folder, output):
+    """Serve a shop until a signal comes, with what is printed in a file."""
+    sys.stdout = output.open("a", buffering=1)
     shop = Shop(folder)
     shop.publish()
     serve(shop.node(), port=0)
@@ -383,18 +391,18 @@ def serve_until_told(folder, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
-    marker = tmp_path / "said"
-    marker.touch()
-    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", marker), daemon=True)
+    output = tmp_path / "output"
+    output.touch()
+    process = FORKS.Process(target=serve_until_a_signal, args=(tmp_path / "shop", output), daemon=True)
     process.start()
     try:
-        until(lambda: re.search(r"url=(\S+)\s", marker.read_text()), LIMIT_S)
-        url = re.search(r"url=(\S+)\s", marker.read_text())[1]
+        until(lambda: re.search(r"url=(\S+)\s", output.read_text()), LIMIT_S)
+        url = re.search(r"url=(\S+)\s", output.read_text())[1]
         until(lambda: httpx.get(f"{url}/readyz", verify=False).status_code == 200)
         os.kill(process.pid, number)
         process.join(LIMIT_S)
         assert process.exitcode == 0
-        assert marker.read_text().rstrip().endswith("served")
+        assert output.read_text().rstrip().endswith("served")
     finally:
         process.kill()
         process.join()

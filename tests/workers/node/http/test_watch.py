@@ -1,4 +1,4 @@
-"""What a node shows to whoever watches: items, pictures, steps, kept versions, live events, and the console's files."""
+"""What a node shows to watchers: items, pictures, steps, kept versions, live events, and the console's files."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_history_steps_and_a_look_into_a_version_are_reported(shop, node, client
     assert [line["version"] for line in client.get("/models/shop/history?last=1").json()["lines"]] == [20]
     steps = client.get("/models/shop/steps").raise_for_status().json()["steps"]
     assert [step["version"] for step in steps][-1] == 20
-    held = client.get("/models/shop/inspect").raise_for_status().json()
-    assert (held["version"], held["learner"], held["weighed"]) == (20, "lomdml", "modality")
-    assert set(held["weights"]) == set(shop.catalogue.dims)
+    inspected = client.get("/models/shop/inspect").raise_for_status().json()
+    assert (inspected["version"], inspected["learner"], inspected["weighed"]) == (20, "lomdml", "modality")
+    assert set(inspected["weights"]) == set(shop.catalogue.dims)
     assert client.get("/models/shop/inspect?version=0").json()["version"] == 0
     assert "no version 7 is kept" in refused(client.get("/models/shop/inspect?version=7"), 404, "not_kept")
     for path in ("history", "steps", "inspect"):
@@ -138,15 +138,15 @@ def test_a_withheld_version_and_drift_are_reported_in_a_second(shop, node):
         shop.store.note("shop", shop.epoch, "drift", "mistakes rose")
         remark = next_step(lines)
         assert (remark["what"], remark["version"], remark["reason"]) == ("drift", 0, "mistakes rose")
-        # What was told is not told again.
+        # A remark is reported once.
         learn(shop, node)
         assert next_step(lines)["what"] == "new_version"
 
 
 def test_streams_end_when_the_server_stops(node):
     with listening(node) as server, streaming(server) as lines:
-        stopped = threading.Timer(0.2, server.stop)
-        stopped.start()
+        timer = threading.Timer(0.2, server.stop)
+        timer.start()
         assert list(lines)[-1] == ""
 
 
@@ -185,7 +185,7 @@ def test_streams_that_are_asked_for_at_once_are_counted_too(node, monkeypatch):
 
 
 def stream_status(client):
-    """What a node answers who asks for a stream, and leaves."""
+    """The status with which a node answers a request for a stream, which then ends."""
     with client.stream("GET", "/events") as response:
         return response.status_code
 

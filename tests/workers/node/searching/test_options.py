@@ -1,4 +1,4 @@
-"""Several queries, mixed ones, expansion and explanation: as brute force says, and over HTTP."""
+"""Several queries in one search, mixed queries, expansion and explanation, against brute force and over HTTP."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PARTS = {
 def test_parts_of_a_distance_add_up_to_it_under_every_metric(count, seed, kind):
     table, learned = features(count, seed), random_metric(kind, seed)
     index = (Gallery if learned.euclidean else ScoredGallery)(learned, table)
-    # an item, the mean of some, vectors that are no item's
+    # The queries are an item, the mean of two, and vectors that no item has.
     vectors = {name: x[:1] + 0.1 for name, x in table.items()}
     for query in (query_of_row(0), Query(np.array([0, 1])), Query(np.empty(0, np.int64), vectors)):
         hits = index.nearest(query, 5)
@@ -154,8 +154,8 @@ def client(shop):
         yield client
 
 
-def answer_to(client, **asked):
-    return client.post("/search", json=asked).raise_for_status().json()
+def answer_to(client, **query):
+    return client.post("/search", json=query).raise_for_status().json()
 
 
 def vectors(row, name=None):
@@ -183,16 +183,18 @@ def test_a_mix_of_items_and_vectors_asks_for_their_mean(client):
 @pytest.mark.parametrize("mapped", [False, True], ids=["features", "mapped"])
 def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_path, mapped):
     whole = catalogue(tmp_path / "items", mapped=True)
-    seen = whole.in_coordinates("mapped" if mapped else "features")
+    catalogue_view = whole.in_coordinates("mapped" if mapped else "features")
     given = {"shape": np.array([vectors(5)["shape"]])}
     scaled = {"shape": whole.scale({name: np.array([x]) for name, x in vectors(5).items()})["shape"]}
     filled = Filling(whole.features)(scaled)
-    expected = dict.fromkeys(seen.dims, whole.map.apply(filled)) if mapped else filled
-    made = seen.scale_some(given)
-    assert made.keys() == expected.keys()
-    assert all(np.array_equal(made[name], expected[name]) for name in made)
+    expected = dict.fromkeys(catalogue_view.dims, whole.map.apply(filled)) if mapped else filled
+    completed = catalogue_view.scale_some(given)
+    assert completed.keys() == expected.keys()
+    assert all(np.array_equal(completed[name], expected[name]) for name in completed)
     every = {name: np.array([x]) for name, x in vectors(5).items()}
-    assert all(np.array_equal(x, seen.scale_some(every)[name]) for name, x in seen.scale(every).items())
+    assert all(
+        np.array_equal(x, catalogue_view.scale_some(every)[name]) for name, x in catalogue_view.scale(every).items()
+    )
 
 
 def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
@@ -254,7 +256,7 @@ def test_an_error_says_which_of_several_queries_it_is_about(client):
     assert text == f"query 2: {alone}"
 
 
-def test_a_comparison_tells_both_answers_and_who_moved(shop):
+def test_a_comparison_has_both_answers_and_the_items_that_moved(shop):
     with shop.serving() as node, asking(node) as client:
         first = shop.learner.version
         shop.learn(300)

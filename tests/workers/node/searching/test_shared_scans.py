@@ -1,4 +1,4 @@
-"""Searches that come at once: one scan answers many of them, and each gets what it would have got alone."""
+"""Searches that come at once: one scan answers many of them, and each gets the same answer as alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def scans(request, node, monkeypatch):
 
 
 def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
-    """What searches answer that all come in one turn of the loop, or their errors."""
+    """The answers, or errors, of searches that all come in one turn of the event loop."""
     view, searches = node.view("shop"), SharedScans(node)
     searches._most_scans = most_scans or searches._most_scans
 
