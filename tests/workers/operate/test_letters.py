@@ -134,7 +134,7 @@ def test_a_letter_with_an_endless_name_of_a_model_keeps_no_other_waiting(tmp_pat
     book = Book({letter.position: letter for letter in letters(world)}, set(), set())
     named, other = sorted(book.letters.values(), key=lambda letter: letter.offset)
     assert len(named.model or "") == 300
-    # Both are told as passed, and the store is not asked for the name.
+    # Workers have passed both letters' events, and the store is not asked for such a name.
     assert passed_letters(book.letters.values(), world.store) == set(book.letters)
     specs = worker.services.specs
     assert "at most 200" in learnable(named, specs, {named.position}, UsersRoom(specs, world.store)).why

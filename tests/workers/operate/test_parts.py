@@ -1,4 +1,4 @@
-"""Commands on a model in parts, and changes of its settings, concern all parts and the whole."""
+"""A command on a model in parts, or a change of its settings, affects all parts and the whole."""
 
 from __future__ import annotations
 

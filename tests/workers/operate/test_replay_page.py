@@ -54,12 +54,12 @@ def test_the_page_says_what_the_table_says_and_how_it_came_to_that(guarded, tmp_
     points = re.findall(r"lomdml: [\d.]+% after ([\d,]+)", text)
     assert points[0] == "0"
     assert len(points) > 10
-    for line in printed.splitlines():
-        if answer := re.search(r"([\d,]+) +│ +([\d.]+%) +│ +([\d.]+%)", line):
-            assert all(f"<td>{cell}</td>" for cell in answer.groups())
+    rows = re.findall(r"([\d,]+) +│ +([\d.]+%) +│ +([\d.]+%)", printed)
+    assert rows
+    assert [cell for row in rows for cell in row if f"<td>{cell}</td>" not in text] == []
 
 
-def test_the_page_asks_nobody_for_anything(guarded, tmp_path):
+def test_the_page_loads_nothing_from_anywhere(guarded, tmp_path):
     path = tmp_path / "report.html"
     guarded.omdml("--html", str(path))
     text = path.read_text()
@@ -69,7 +69,7 @@ def test_the_page_asks_nobody_for_anything(guarded, tmp_path):
     ElementTree.fromstring(re.sub(r"<!doctype html>|<meta[^>]*>", "", text))
 
 
-def test_names_of_others_do_nothing_in_the_page(guarded):
+def test_a_models_name_runs_no_script_in_the_page(guarded):
     text = page("<script>alert(1)</script>\x1b", models_of(guarded, ["lomdml"], guarded.log_read()), 0)
     assert "<script" not in text
     assert "&lt;script&gt;" in text
@@ -83,7 +83,7 @@ def test_a_watched_replay_learns_the_same_to_the_byte(guarded):
     assert watched.orders()[2] == watched.orders_along()[-1][1] == alone.orders()[2]
     counts = [count for count, _ in watched.orders_along()]
     assert counts == sorted(set(counts))
-    assert {100 <= count < 125 for count in counts[1:2]} == {True}
+    assert 100 <= counts[1] < 125
 
 
 def test_a_log_without_held_out_events_has_a_page_without_their_curve(tmp_path):

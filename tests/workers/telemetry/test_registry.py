@@ -1,4 +1,4 @@
-"""What every process tells, and the times of its store."""
+"""What the metrics of every process hold, and how long its store takes."""
 
 from __future__ import annotations
 
