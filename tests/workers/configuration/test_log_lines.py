@@ -57,12 +57,16 @@ def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):
 
 def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
     # Its disk is full, its reader has ended, it was closed, or there never was one.
+    failures = []
+
     class Full(io.StringIO):
         def write(self, text):
+            failures.append("full")
             raise OSError(errno.ENOSPC, "No space left on device")
 
     class Unread(io.StringIO):
         def flush(self):
+            failures.append("unread")
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     closed = io.StringIO()
@@ -75,3 +79,4 @@ def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
             structlog.get_logger().error("store_lost", error="out of reach")
     finally:
         structlog.configure(**before)
+    assert set(failures) == {"full", "unread"}

@@ -214,6 +214,7 @@ def test_events_after_a_late_publication_need_not_wait_for_an_interval(tmp_path)
         world.send(event)
         worker.step()
         # Every turn publishes what it learned.
+        assert world.store.current("shop").version == turn + 1
         assert not any(partition.models.unpublished for partition in worker.partitions.values())
 
 
@@ -223,9 +224,10 @@ def test_clicks_every_20_ms_go_live_at_once_even_if_a_poll_splits_them(tmp_path)
     worker = LearnerWorker(services, WorkerConfig(checkpoint_interval_s=1e9))
     # Clicks come every 20 ms, and two polls bring only a part of them.
     polls = sorted([*(turn / 50 for turn in range(20)), 0.104, 0.204])
-    for now[0], event in zip(polls, events(len(polls)), strict=True):
+    for version, (now[0], event) in enumerate(zip(polls, events(len(polls)), strict=True), start=1):
         world.send(event)
         worker.step()
+        assert world.store.current("shop").version == version
         assert not any(partition.models.unpublished for partition in worker.partitions.values())
 
 
