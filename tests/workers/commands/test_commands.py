@@ -53,17 +53,17 @@ def test_a_rollback_and_a_pin_say_which_version_was_live_before(tmp_path):
 @pytest.mark.parametrize("command", [("rehome",), ("rewind", "--yes")])
 def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(tmp_path, monkeypatch, command):
     # A worker that still runs may save events from behind the ends that were looked at.
-    looked = []
+    topics_looked_at = []
 
     def refuse(log, store):
         raise ConfigurationError("stop the workers first")
 
     monkeypatch.setattr(feedback_log, "require_stopped", refuse)
-    monkeypatch.setattr(kafka_topic, "look_at_topic", looked.append)
+    monkeypatch.setattr(kafka_topic, "look_at_topic", topics_looked_at.append)
     environment = {"OMDML_LOG__KIND": "kafka", "OMDML_STORE__URL": f"dir:{tmp_path}/state"}
     refused = CliRunner().invoke(main, ["topics", *command], env=environment)
     assert "stop the workers first" in " ".join(refused.output.split())
-    assert looked == []
+    assert topics_looked_at == []
 
 
 def test_a_rewind_of_a_log_in_files_is_refused_before_it_asks(tmp_path):
@@ -132,10 +132,10 @@ def test_no_command_prints_what_a_terminal_would_obey_whatever_senders_named(nam
 
 def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
     lines = CliRunner().invoke(main, ["letters", "list", "--json", "-c", str(named)]).output.splitlines()
-    places = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
-    assert len(places) == 3
-    for place in places:
-        answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
+    positions = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
+    assert len(positions) == 3
+    for position in positions:
+        answer = CliRunner().invoke(main, ["letters", "explain", position, "-c", str(named)])
         assert answer.exit_code == 0, answer.output
         assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
 
@@ -165,8 +165,8 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
     listed = CliRunner().invoke(main, ["letters", "list"]).output
     assert ("3 unknown_item" in listed, "1e+308 s since 1970" in listed) == (True, True), listed
     for letter in map(json.loads, CliRunner().invoke(main, ["letters", "list", "--json"]).output.splitlines()):
-        place = f"{letter['partition'][1]}/{letter['offset']}"
-        assert CliRunner().invoke(main, ["letters", "explain", place]).exit_code == 0
+        position = f"{letter['partition'][1]}/{letter['offset']}"
+        assert CliRunner().invoke(main, ["letters", "explain", position]).exit_code == 0
 
 
 def test_a_command_that_asks_says_what_to_do_if_nobody_can_answer(tmp_path, monkeypatch):

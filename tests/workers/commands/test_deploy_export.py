@@ -59,8 +59,8 @@ def test_an_empty_or_missing_folder_gets_all_files(tmp_path, exists):
 
 def test_what_is_in_a_folder_stays_and_nothing_is_added(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for place in (tmp_path, tmp_path / "mine"):
-        done = export(place)
+    for target in (tmp_path, tmp_path / "mine"):
+        done = export(target)
         assert done.exit_code == 2
         assert "is not an empty folder: name one that is empty, or that does not exist yet" in done.output
     assert files(tmp_path) == {"mine"}

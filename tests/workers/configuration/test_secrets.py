@@ -173,8 +173,8 @@ def test_options_that_need_each_other_or_do_nothing_are_refused_and_not_shown(lo
     ],
 )
 def test_no_error_about_an_address_shows_its_password(url):
-    for place in (url, f"{url}#shop"):
-        assert SECRET not in masked(place)
+    for address in (url, f"{url}#shop"):
+        assert SECRET not in masked(address)
     texts = []
     for connect in (lambda: open_store(url).models(), lambda: open_catalogue(url if "#" in url else f"{url}#shop")):
         with pytest.raises(OmdmlError) as caught:

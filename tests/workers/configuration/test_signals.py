@@ -25,10 +25,10 @@ class Ends:
         write(1, b"cleared")
         kill(pid, later)
 
-asked = []
-on_signals(lambda: asked.append(1))
+calls = []
+on_signals(lambda: calls.append(1))
 os.kill(os.getpid(), first)
-assert asked == [1]
+assert calls == [1]
 if moment == "while it drains":
     os.kill(os.getpid(), later)
 elif moment == "as it exits":

@@ -49,9 +49,9 @@ def patterns_one_by_one(picture):
     counts = np.zeros((3, 3, 10))
     for row in range(8):
         for column in range(8):
-            more = [ink(picture, row + r - 1, column + c - 1) > picture[row, column] + 0.05 for r, c in AROUND]
-            changes = sum(more[place] != more[place - 1] for place in range(8))
-            pattern = sum(more) if changes <= 2 else 9
+            darker = [ink(picture, row + r - 1, column + c - 1) > picture[row, column] + 0.05 for r, c in AROUND]
+            changes = sum(darker[index] != darker[index - 1] for index in range(8))
+            pattern = sum(darker) if changes <= 2 else 9
             for i, (top, bottom) in enumerate(((0, 3), (2, 6), (5, 8))):
                 for j, (left, right) in enumerate(((0, 3), (2, 6), (5, 8))):
                     counts[i, j, pattern] += top <= row < bottom and left <= column < right

@@ -230,10 +230,10 @@ def test_a_judgement_is_the_rows_of_the_querys_elements_and_of_each_set(tmp_path
 
 
 def test_a_judgement_may_bring_the_vectors_of_elements_of_its_own(tmp_path):
-    brought = {"new": {"shape": [9.0] * 9, "noise": [9.0] * 5}}
+    vectors = {"new": {"shape": [9.0] * 9, "noise": [9.0] * 5}}
     items = catalogue(tmp_path)
-    judgement, table = judged(photo(query=("new",), irrelevant=("new",), features=brought), items)
-    scaled = items.scale({name: np.array([vector]) for name, vector in brought["new"].items()})
+    judgement, table = judged(photo(query=("new",), irrelevant=("new",), features=vectors), items)
+    scaled = items.scale({name: np.array([vector]) for name, vector in vectors["new"].items()})
     for rows in (judgement.query, judgement.irrelevant[0]):
         np.testing.assert_array_equal(table["shape"][rows], scaled["shape"])
 

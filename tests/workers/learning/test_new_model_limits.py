@@ -243,11 +243,11 @@ def test_a_restarted_worker_claims_models_together_whether_or_not_they_are_new(t
     run_until_idle(whole.worker())
     world.send(*before)
     run_and_leave(world.worker())
-    asked, claim_all = [], world.store.claim_all
-    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    claimed, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (claimed.append(list(names)), claim_all(names))[1])
     world.send(*after)
     run_until_idle(world.worker())
-    assert asked == [[*NAMES, "user-new"]]
+    assert claimed == [[*NAMES, "user-new"]]
     assert states(world) == states(whole)
 
 
@@ -257,12 +257,12 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     run_and_leave(world.worker())
     first = world.store.peek(NAMES[0]).next
     worker = world.worker()
-    asked, claim_all = [], world.store.claim_all
-    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    claimed, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (claimed.append(list(names)), claim_all(names))[1])
     world.send(*events(1, 1, NAMES[0]))
     monkeypatch.setattr("omdml.workers.learning.partition.watermark.Mark.start", lambda *_: 0)
     run_until_idle(worker)
-    assert asked == [[NAMES[0]]]
+    assert claimed == [[NAMES[0]]]
     assert world.store.peek(NAMES[0]).next > first
 
 

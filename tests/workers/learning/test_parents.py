@@ -98,8 +98,7 @@ def test_a_model_begins_with_what_its_parent_serves_then_and_never_looks_again(t
 
 def test_a_parent_elsewhere_is_read_from_the_store_alone(tmp_path):
     world = of_parents(tmp_path, partitions=2)
-    there = other_than(world, "main")
-    name = living_on(world, there)
+    name = living_on(world, other_than(world, "main"))
     worker = world.worker()
     send(world, "main", 60)
     run_until_idle(worker)

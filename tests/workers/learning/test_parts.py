@@ -189,7 +189,7 @@ def test_a_letter_that_is_sent_again_is_learned_once_by_its_part(tmp_path):
     world = hot_world(tmp_path)
     scatter(world, 20)
     late = encode(Triplet(model="hot", query="i0", relevant="late", irrelevant="i3"))
-    partition = next(place for place in world.log.partitions if place != world.log.home("hot"))
+    partition = next(partition for partition in world.log.partitions if partition != world.log.home("hot"))
     key = next(f"x{i}" for i in range(99) if world.log.home(f"x{i}") == partition)
     world.log.send(late, key)
     drained(world, world.worker())

@@ -120,15 +120,15 @@ def test_a_follower_that_hangs_is_stale_and_its_last_poll_is_old(tmp_path, monke
     shop = Shop(tmp_path)
     monkeypatch.setattr("omdml.workers.node.following.follow.OVERDUE_S", 0.05)
     with shop.serving() as node:
-        go_on, asked = threading.Event(), threading.Event()
+        go_on, hangs = threading.Event(), threading.Event()
 
         def hang(model):
-            asked.set()
+            hangs.set()
             go_on.wait(10)
 
         with monkeypatch.context() as patch:
             patch.setattr(node._refresher, "refresh", hang)
-            assert asked.wait(10)
+            assert hangs.wait(10)
             polled = value(node, "last_poll_timestamp_seconds")
             time.sleep(0.2)
             assert value(node, "stale_seconds") >= 0.15

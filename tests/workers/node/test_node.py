@@ -73,11 +73,11 @@ def test_every_answer_is_exact_under_the_version_it_names_while_versions_come(tm
 
         publisher = threading.Thread(target=publish)
         publisher.start()
-        seen = set()
+        versions = set()
         while not done.is_set():
-            item = f"i{len(seen)}"
+            item = f"i{len(versions)}"
             answer = node.search(ids=[item], k=5)
-            seen.add(answer.version)
+            versions.add(answer.version)
             assert_exact(shop, answer, item, 5)
         publisher.join()
         until(serves(node, shop.learner.version))
@@ -171,7 +171,7 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "message"),
+    ("query", "reason", "message"),
     [
         ({"model": "shpo", "ids": ["i0"]}, "unknown_model", "did you mean 'shop'"),
         ({"ids": ["i0", "nope"]}, "unknown_item", "'nope'"),
@@ -187,9 +187,9 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
         ({"features": {"sound": [0.0]}}, "invalid", "query's features: modality 'sound' is unknown"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, asked, reason, message):
+def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, query, reason, message):
     with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match=message) as refused:
-        node.search(**asked)
+        node.search(**query)
     assert refused.value.reason == reason
 
 

@@ -195,8 +195,8 @@ def test_the_doctor_says_what_to_do_about_a_part_or_a_whole_that_cannot_be_read(
     specs, names = Specs(world.configuration, {"items": world.catalogue}), world.store.models()
     for broken in (part_name("hot", 1), "hot"):
         damage(world, broken)
-        seen = look_at_checkpoints(specs, world.store, names, lambda: extents(world))
-        (remark,) = seen.remarks()
+        report = look_at_checkpoints(specs, world.store, names, lambda: extents(world))
+        (remark,) = report.remarks()
         assert "omdml models reset hot" in remark.text
         assert "replay" not in remark.text
-    assert seen.sound == 3
+    assert report.sound == 3

@@ -159,5 +159,5 @@ def test_the_bar_reaches_its_end_with_the_log(guarded):
 def test_what_is_read_is_counted_over_all_partitions(extents, reached, share):
     read_extents = [Extent(Partition("t", number), begin, end, None) for number, (begin, end) in enumerate(extents)]
     assert share_read(
-        read_extents, {Partition("t", number): place for number, place in reached.items()}
+        read_extents, {Partition("t", number): offset for number, offset in reached.items()}
     ) == pytest.approx(share)

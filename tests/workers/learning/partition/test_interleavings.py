@@ -80,19 +80,19 @@ def test_a_hand_over_waits_once_for_a_store_that_is_away(tmp_path, monkeypatch):
     run_until_idle(worker)
     for name in names:
         world.send(*events(5, seed=1, model=name), key=name)
-    asked = []
+    saves = []
 
     def refused(*_):
-        asked.append(1)
+        saves.append(1)
         raise StoreError("store memory: away")
 
     monkeypatch.setattr(world.store, "save", refused)
     for _ in range(8):
         worker.step()
     assert sum(bool(owned.models.unsaved) for owned in worker.partitions.values()) == 4
-    asked.clear()
+    saves.clear()
     worker._owned.revoked(list(worker.partitions))
-    assert len(asked) == 1
+    assert len(saves) == 1
 
 
 def test_a_commit_that_was_refused_is_made_again(tmp_path, monkeypatch):

@@ -51,8 +51,8 @@ def models_waiting(worker):
 def said_by_the_doctor(world):
     """What the doctor says of the checkpoints."""
     specs = world.worker().services.specs
-    seen = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
-    finding = checkpoints(seen, len(world.store.models()))
+    report = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
+    finding = checkpoints(report, len(world.store.models()))
     return finding if isinstance(finding, str) else " ".join(str(remark) for remark in finding)
 
 

@@ -149,9 +149,9 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     query, near, far = window.events[0].rows[0]
     for _ in range(12):
         window.add(JudgingEvent([[query, far, near]]))
-    asked = window.asked(len(window.events))
-    assert np.bincount(asked).max() >= 12
-    assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.events})
+    queries = window.asked(len(window.events))
+    assert np.bincount(queries).max() >= 12
+    assert len(votes(np.ones(len(queries)), queries)) == len({event.rows[0][0] for event in window.events})
 
 
 def test_many_small_steps_down_do_not_become_the_measure():

@@ -186,9 +186,9 @@ def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
 
 
 def test_a_log_of_similar_pairs_only_says_nothing(items):
-    kept = admitted([pair("one", True, n % ITEMS, (n + 1) % ITEMS) for n in range(400)], items=ITEMS)
-    assert len(kept) == WINDOW // 2
-    assert margins_on(started("cpmtml", items).metric, kept, items.features).shape == (0,)
+    pairs = admitted([pair("one", True, n % ITEMS, (n + 1) % ITEMS) for n in range(400)], items=ITEMS)
+    assert len(pairs) == WINDOW // 2
+    assert margins_on(started("cpmtml", items).metric, pairs, items.features).shape == (0,)
 
 
 def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen():

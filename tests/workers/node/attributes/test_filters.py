@@ -90,12 +90,12 @@ WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"], "since": "2
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(ITEM, max_size=8), FILTER)
-def test_a_filter_matches_what_its_literal_twin_matches(items, asked):
+def test_a_filter_matches_what_its_literal_twin_matches(items, condition):
     named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}
     # The catalogue has another order, and an item of which nothing is known.
     ids = [*reversed(named), "unknown"]
-    result = Attributes(lines(named), "file").mask(asked, Ids(*ids), len(ids))
-    assert result.tolist() == [matches(named.get(item, {}), asked) for item in ids]
+    result = Attributes(lines(named), "file").mask(condition, Ids(*ids), len(ids))
+    assert result.tolist() == [matches(named.get(item, {}), condition) for item in ids]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -107,7 +107,7 @@ def test_attributes_come_back_as_they_were_written(items):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("condition", "message"),
     [
         ({"prize": 3}, "filter.prize: no attribute 'prize': did you mean 'price'"),
         ({"price": "cheap"}, "filter.price: got 'cheap', expected a number"),
@@ -130,10 +130,10 @@ def test_attributes_come_back_as_they_were_written(items):
         ({"all": [{"price": 1}] * 257}, "more than 256 conditions"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused_saying_where(asked, message):
+def test_a_filter_that_makes_no_sense_is_refused_saying_where(condition, message):
     table = Attributes(lines({"whole": WHOLE}), "file")
     with pytest.raises(SearchError, match=message) as caught:
-        table.mask(asked, Ids("whole"), 1)
+        table.mask(condition, Ids("whole"), 1)
     assert caught.value.reason == "bad_filter"
 
 
@@ -153,11 +153,11 @@ def test_dates_are_compared_as_texts_if_changes_bring_values_that_are_none():
 
 
 def test_a_filter_that_is_too_deep_is_refused():
-    asked = {}
+    nested = {}
     for _ in range(20):
-        asked = {"not": asked}
+        nested = {"not": nested}
     with pytest.raises(SearchError, match="deeper than 16 filters within filters"):
-        Attributes([], "file").mask(asked, Ids(), 0)
+        Attributes([], "file").mask(nested, Ids(), 0)
 
 
 @pytest.mark.parametrize(

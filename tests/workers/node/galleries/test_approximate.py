@@ -42,8 +42,8 @@ def share_found(index, exact, queries, k=10):
     shares = []
     for query in queries:
         hits, expected = index.nearest(query, k), exact.nearest(query, k)
-        every = exact.nearest(query, ROWS)
-        distances = dict(zip(every.rows.tolist(), every.distances.tolist(), strict=True))
+        all_rows = exact.nearest(query, ROWS)
+        distances = dict(zip(all_rows.rows.tolist(), all_rows.distances.tolist(), strict=True))
         assert np.allclose(hits.distances, [distances[row] for row in hits.rows.tolist()], rtol=1e-4, atol=1e-5)
         assert np.all(np.diff(hits.distances) >= 0)
         shares.append(len(set(hits.rows.tolist()) & set(expected.rows.tolist())) / len(expected.rows))

@@ -115,8 +115,8 @@ def test_vectors_too_large_to_be_compared_are_refused_and_no_others(shop, patien
         version = shop.publish()
         until(lambda: node.view().snapshot.version == version)
         for size in 10.0 ** np.arange(0, 39):
-            asked = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
-            response = client.post("/search", json=asked)
+            query = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
+            response = client.post("/search", json=query)
             if response.status_code != 200:
                 assert "modality 'noise' is too large" in refused(response, 400, "not_finite")
                 assert size > 1e15
@@ -277,12 +277,12 @@ def test_the_schema_says_what_the_node_refuses(client):
     refused(client.post("/clicks", json={"search": "s", "ids": [], "nosuch": 1}), 400, "unknown_parameter")
     for name in ("Search", "OneQuery", "Clicks", "Move", "PutItem", "Change", "Settle"):
         assert document["components"]["schemas"][name]["additionalProperties"] is False, name
-    for path, asked in (("/search", "id=i1"), ("/models/shop/compare", "id=i1&before=0")):
+    for path, parameters in (("/search", "id=i1"), ("/models/shop/compare", "id=i1&before=0")):
         described = document["paths"][path.replace("/shop/", "/{model}/")]["get"]["parameters"]
         limits = next(parameter["schema"] for parameter in described if parameter["name"] == "k")
         low, high = limits["minimum"], limits["maximum"]
-        answers = [client.get(f"{path}?{asked}&k={k}").status_code for k in (low - 1, low, high, high + 1)]
-        assert answers == [400, 200, 200, 400]
+        codes = [client.get(f"{path}?{parameters}&k={k}").status_code for k in (low - 1, low, high, high + 1)]
+        assert codes == [400, 200, 200, 400]
 
 
 def test_every_meaning_belongs_to_a_field_that_exists():

@@ -75,8 +75,8 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(shop, client):
 
 
 def test_items_are_listed_with_their_labels_and_found_by_them(shop):
-    known = Attributes.of_items([("i5", {"label": "Blue Mug"}), ("i7", {"colour": "blue"})])
-    with shop.serving(attributes=lambda model: known) as node, asking(node) as client:
+    attributes = Attributes.of_items([("i5", {"label": "Blue Mug"}), ("i7", {"colour": "blue"})])
+    with shop.serving(attributes=lambda model: attributes) as node, asking(node) as client:
         answer = client.get("/items", params={"offset": 5, "limit": 3}).json()
         assert (answer["items"], answer["labels"]) == (["i5", "i6", "i7"], ["Blue Mug", None, None])
         answer = client.get("/items", params={"find": "blue"}).json()

@@ -205,7 +205,7 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(standing,
     words = (head + content) * 2 + last
     parts = {"at once": [words], "head first": [head, content, head, content, last]}
     with socket.create_connection((standing.host, standing.port), timeout=20) as connection:
-        for part in parts.get(pieces) or [words[place : place + 1] for place in range(len(words))]:
+        for part in parts.get(pieces) or [words[index : index + 1] for index in range(len(words))]:
             connection.sendall(part)
         heard = b"".join(iter(lambda: connection.recv(65536), b""))
     assert heard.count(b"HTTP/1.1 200 OK") == heard.count(b"HTTP/1.1") == 3
