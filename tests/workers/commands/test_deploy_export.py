@@ -57,7 +57,7 @@ def test_an_empty_or_missing_folder_gets_all_files(tmp_path, exists):
     assert (folder / "container/start.sh").stat().st_mode & 0o111
 
 
-def test_what_is_in_a_folder_stays_and_nothing_is_added(tmp_path):
+def test_a_folder_that_is_not_empty_is_left_as_it_is(tmp_path):
     (tmp_path / "mine").write_text("mine")
     for target in (tmp_path, tmp_path / "mine"):
         done = export(target)

@@ -197,7 +197,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word(tmp_path):
 @pytest.mark.parametrize(
     "command", ["models list", "history shop", "doctor", "letters list", "status", "worker", "node", "config check"]
 )
-def test_a_folder_without_a_configuration_is_reported_as_such(tmp_path, monkeypatch, command):
+def test_a_folder_without_a_configuration_is_reported_with_what_to_do(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     done = click.testing.CliRunner().invoke(main, command.split())
     assert done.exit_code == 2

@@ -136,7 +136,7 @@ def test_a_model_of_the_command_line_is_added_to_those_of_the_configuration(feed
 
 
 @pytest.mark.usefixtures("feed")
-def test_a_terminal_is_told_that_events_are_read_from_it(tmp_path):
+def test_feed_says_that_it_reads_events_from_the_terminal(tmp_path):
     ours, theirs = os.openpty()
     # Ctrl-D ends the input.
     os.write(ours, b"\x04")

@@ -168,7 +168,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"worker": {"bind": "nonsense"}}, "worker.bind is 'nonsense', expected host:port"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_place(table, message):
+def test_a_wrong_option_is_refused_by_its_name(table, message):
     merged = {**MODEL, **table}
     with pytest.raises(ConfigurationError) as caught:
         load(None, {}, merged)

@@ -39,7 +39,7 @@ def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(log_lines):
     assert "exc_info" not in line
 
 
-def test_what_only_a_developer_asks_for_is_not_written(log_lines):
+def test_debug_lines_are_not_written_by_default(log_lines):
     structlog.get_logger().debug("model_dropped", model="user-1")
     assert log_lines() == []
 

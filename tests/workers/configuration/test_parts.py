@@ -27,7 +27,7 @@ def configured(name="hot", **options):
         ("hot::part-3", {"parts": False}, "configure models.hot"),
     ],
 )
-def test_what_cannot_be_learned_in_parts_is_refused(name, options, says):
+def test_a_model_that_cannot_be_learned_in_parts_is_refused(name, options, says):
     with pytest.raises(ConfigurationError, match=says):
         configured(name, **options)
 

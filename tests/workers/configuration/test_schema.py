@@ -63,7 +63,7 @@ def test_the_schema_knows_each_learners_hyperparameters(learner):
         ("[node]\nready = 'some'", "'some' is not one of", "node.ready is 'some'"),
     ],
 )
-def test_what_it_refuses_the_configuration_refuses_too(text, expected, mistake, tmp_path):
+def test_what_the_schema_refuses_the_configuration_refuses_too(text, expected, mistake, tmp_path):
     (message,) = errors(text)
     assert expected in message
     file = tmp_path / "omdml.toml"

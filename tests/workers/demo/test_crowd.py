@@ -156,7 +156,7 @@ def test_a_refusal_is_reported_in_the_nodes_words(shop):
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://host", "http://host:port", ""])
-def test_what_is_no_url_is_refused(url):
+def test_an_address_that_is_no_url_is_refused(url):
     with pytest.raises(ConfigurationError, match="expected a URL such as"):
         NodeClient(url)
 

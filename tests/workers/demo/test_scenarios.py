@@ -69,7 +69,7 @@ def test_pairs_are_half_similar_and_true_in_the_sense_of_their_task(digits):
         assert Counter(pair.similar for pair in pairs) == {True: 90, False: 90}
 
 
-def test_an_order_is_said_in_far_pairs_that_rise_and_near_pairs_of_one_item(digits):
+def test_an_order_is_sent_as_far_pairs_that_rise_and_near_pairs_of_one_item(digits):
     scenario = subject("signed", digits, seed=0)
     ink = dict(zip(digits.ids, digits.features["pixels"].sum(axis=1), strict=True))
     events = events_of_a_person(scenario, scenario.truths[0])
@@ -150,7 +150,7 @@ def test_a_simulation_reads_a_column_for_each_task_and_sends_pairs_of_all(tmp_pa
     assert {event.task for event in events} == set(TASKS)
 
 
-def test_a_simulation_of_one_named_task_needs_no_more_than_labels(tmp_path):
+def test_a_simulation_of_one_task_needs_only_a_column_of_labels(tmp_path):
     shop = Serving(tmp_path, "stml", tasks=["identity"], rank=3)
     events = shop.simulate([("id", "label"), *((f"i{row}", label) for row, label in enumerate(items()[1]))])
     assert {event.task for event in events} == {"identity"}

@@ -74,7 +74,7 @@ def test_each_model_that_cannot_begin_is_named(check):
         ('[catalogues.items]\npath = "items"\n', "no model is configured"),
     ],
 )
-def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, expected):
+def test_a_wrong_configuration_ends_with_2_and_says_what_is_wrong(check, wrong, expected):
     done = check(wrong)
     assert done.exit_code == 2
     assert expected in " ".join(done.output.replace("│", " ").split())

@@ -315,7 +315,7 @@ def test_however_much_there_is_to_tell_one_screen_holds_it(width):
     assert lines[-1].startswith("doctor     has 42 findings")
 
 
-def test_what_senders_named_cannot_move_the_cursor():
+def test_names_that_senders_chose_cannot_move_the_cursor():
     models = msgspec.structs.replace(crowded().models, pinned=["\x1b[2J"], waiting=[], withheld=[], not_begun=[])
     lines = list(screen(msgspec.structs.replace(crowded(), models=models), 80))
     assert all(line.isprintable() for line in lines)

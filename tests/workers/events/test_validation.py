@@ -26,7 +26,7 @@ def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural(tmp_path):
 
 
 @pytest.mark.parametrize("event", [{"model": "user-" + "x" * 300}, {"at": -1e308}])
-def test_what_no_worker_would_take_is_refused_at_the_door(tmp_path, event):
+def test_feed_refuses_events_that_no_worker_would_take(tmp_path, event):
     world = World(tmp_path)
     line = json.dumps(
         {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2", **event}

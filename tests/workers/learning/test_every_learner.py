@@ -183,7 +183,7 @@ def test_a_pair_that_names_no_task_is_of_the_only_one(tmp_path):
     assert world.store.claim("faces").checkpoint.state == twin.to_bytes()
 
 
-def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tmp_path):
+def test_feed_takes_what_a_worker_learns_and_refuses_what_it_cannot_learn(tmp_path):
     world = World(tmp_path, models=models())
     good = [encode(event) for event in everything()]
     bad = [encode(event) for event in feedback("pair", 1, model="lomdml")]

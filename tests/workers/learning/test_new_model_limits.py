@@ -89,7 +89,7 @@ def test_a_model_that_is_deleted_makes_room_for_another_one(tmp_path):
     assert (letters(world), listed(world)) == ([], [NAMES[1], "user-other"])
 
 
-def test_what_other_workers_begin_counts_as_well(tmp_path):
+def test_models_that_other_workers_begin_count_towards_the_limit(tmp_path):
     world = limited(tmp_path, 3)
     world.send(*of_each(NAMES[:1], 1))
     run_until_idle(worker := world.worker())

@@ -230,7 +230,7 @@ def test_a_named_model_is_not_published_before_its_first_event(tmp_path):
     assert world.store.current("shop") is None
 
 
-def test_a_reset_begins_from_what_the_parent_serves_by_then(tmp_path):
+def test_a_reset_begins_from_what_the_parent_serves_at_that_moment(tmp_path):
     world = of_parents(tmp_path)
     worker = world.worker()
     send(world, "main", 30)

@@ -66,10 +66,12 @@ def test_every_answer_is_exact_under_the_version_it_names_while_versions_come(tm
         done = threading.Event()
 
         def publish():
-            for _ in range(60):
-                shop.learn(5)
-                shop.publish()
-            done.set()
+            try:
+                for _ in range(60):
+                    shop.learn(5)
+                    shop.publish()
+            finally:
+                done.set()
 
         publisher = threading.Thread(target=publish)
         publisher.start()

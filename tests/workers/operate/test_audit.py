@@ -135,7 +135,7 @@ def test_a_checkpoint_beyond_the_end_of_the_log_is_a_fault(world):
     assert "is at offset 41, but the log ends at 30" in audited(world)[1].wrong["shop"]
 
 
-def test_what_came_before_a_reset_is_a_limit(world):
+def test_events_from_before_a_reset_are_a_limit_of_the_audit(world):
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
     assert upkeep.reset(world.store, spec, "shop", "test") == 41
     world.send(*events(5, seed=2))
@@ -146,7 +146,7 @@ def test_what_came_before_a_reset_is_a_limit(world):
     assert "39 events are before the place at which counting of 'shop' began" in report.limits[0]
 
 
-def test_a_deleted_model_is_a_limit(world):
+def test_events_of_a_deleted_model_are_a_limit_of_the_audit(world):
     world.store.delete("shop")
     report = audited(world)[1]
     assert report.wrong == {}
@@ -167,7 +167,7 @@ def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
     assert (shop.events, shop.letters, shop.behind) == (0, 1, 39)
 
 
-def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
+def test_events_lost_before_the_first_one_learned_are_reported_separately(tmp_path):
     world = World(tmp_path)
     world.send(*events(20))
     world.store.place(world.log.topic_id, None, Placement.first("crc32", 1))
@@ -282,7 +282,7 @@ def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world
     assert (user.tally.learned, user.events, user.letters, user.behind, report) == (5, 5, 4, 0, ({}, []))
 
 
-def test_letters_are_told_apart(world):
+def test_only_positions_of_letters_are_counted_as_dead_letters(world):
     partition, other = Partition("log", 0), Partition("log", 1)
     letters = LetterPositions()
     line = msgspec.json.encode({"partition": partition, "offset": 7, "reason": "x", "error": "", "payload": ""})

@@ -94,7 +94,7 @@ def test_versions_are_followed_by_the_rows_that_moved(shop, tmp_path, kind):
     assert fewer > 10
 
 
-def test_what_moved_slowly_is_written_in_the_end(shop, tmp_path):
+def test_rows_that_move_slowly_are_written_in_the_end(shop, tmp_path):
     # Items are compared with what was written of them, not with the version before.
     follower = exporter(shop, tmp_path / "out", moved=0.2)
     follower.step()

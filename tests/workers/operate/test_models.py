@@ -51,7 +51,7 @@ def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
     assert (world.store.peek("shop").version, live(world)) == (10, 10)
 
 
-def test_what_an_interrupted_deletion_left_goes_if_the_command_is_run_again(tmp_path, monkeypatch):
+def test_remains_of_an_interrupted_deletion_go_if_the_command_is_run_again(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 

@@ -130,7 +130,7 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["publish", "replace"])
-def test_a_model_that_a_busy_worker_takes_back_twice_is_replaced_all_the_same(shop, monkeypatch, step):
+def test_a_model_that_a_busy_worker_takes_back_twice_is_still_replaced(shop, monkeypatch, step):
     shop.tell(*events(10))
     shop.worked()
     model, write, times = replayed(shop), getattr(shop.store, step), iter(range(2))

@@ -156,7 +156,7 @@ def test_the_bar_reaches_its_end_with_the_log(guarded):
         ([(0, 100)], {0: 180}, 1.0),
     ],
 )
-def test_what_is_read_is_counted_over_all_partitions(extents, reached, share):
+def test_the_share_that_was_read_counts_all_partitions(extents, reached, share):
     read_extents = [Extent(Partition("t", number), begin, end, None) for number, (begin, end) in enumerate(extents)]
     assert share_read(
         read_extents, {Partition("t", number): offset for number, offset in reached.items()}

@@ -79,7 +79,7 @@ def fill(address):
                 sent += 1
 
 
-def test_what_systemd_could_not_take_is_sent_again(systemd):
+def test_messages_that_systemd_could_not_take_are_sent_again(systemd):
     messenger = Messenger(lambda: LEARNING)
     fill(systemd.getsockname())
     messenger.tell()
@@ -88,7 +88,7 @@ def test_what_systemd_could_not_take_is_sent_again(systemd):
     assert heard(systemd) == ["READY=1", "STATUS=learning, 4 partitions", "WATCHDOG=1"]
 
 
-def test_a_watchdog_of_another_process_is_none_of_ours(monkeypatch):
+def test_the_watchdog_of_another_process_is_ignored(monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", "1")
     assert pause_s() == 1.0

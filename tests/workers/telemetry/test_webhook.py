@@ -156,7 +156,7 @@ def test_nothing_is_sent_without_an_address():
         ({"webhook": {"url": "http://host/secret"}, "logging": {"level": "error"}}, "logging.level is error"),
     ],
 )
-def test_what_cannot_work_is_refused(options, expected):
+def test_a_webhook_that_cannot_work_is_refused(options, expected):
     with pytest.raises(ConfigurationError, match=expected) as refused:
         load(None, {}, {"catalogues": {"items": {"path": "x"}}, "models": {"shop": {}}, **options})
     assert "secret" not in str(refused.value)

@@ -84,7 +84,7 @@ def test_a_damaged_snapshot_leaves_the_decision_and_its_reason(shop):
     )
 
 
-def test_what_only_a_pin_holds_back_was_allowed(shop):
+def test_a_version_that_only_a_pin_holds_back_is_shown_as_allowed(shop):
     shop.publish(progress=PROGRESS)
     shop.store.move("shop", 0, pin=True)
     shop.learn()

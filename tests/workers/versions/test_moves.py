@@ -40,7 +40,7 @@ def test_a_pin_without_a_version_keeps_what_is_live(taken_back):
     assert moves.pin(taken_back.store, "shop", kind=taken_back.catalogue).digest == before.digest
 
 
-def test_the_history_tells_a_live_version_from_a_withheld_one(taken_back):
+def test_the_history_distinguishes_a_live_version_from_a_withheld_one(taken_back):
     lines = taken_back.store.history("shop")
     answers = loadable(taken_back.store, "shop", lines, lines, lambda model: taken_back.catalogue)
     by_digest = {line["digest"]: answer for line, answer in zip(lines, answers, strict=True) if answer}

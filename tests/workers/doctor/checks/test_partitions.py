@@ -86,7 +86,7 @@ def test_a_topic_that_was_created_again_is_no_lost_store():
     assert "restore the store" not in line.wrong
 
 
-def test_what_workers_learn_while_the_doctor_looks_is_no_cut():
+def test_events_learned_while_the_doctor_looks_are_not_taken_for_a_cut():
     store, looks = MemoryStore(), iter([10, 13])
     store.place("topic", None, Placement.first("murmur2", 1))
     store.move_mark(PARTITIONS[0], None, 12)
@@ -138,7 +138,7 @@ def test_another_partitioner_than_the_stores_is_an_error():
     assert "omdml topics rewind" in text
 
 
-def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
+def test_events_that_wait_for_a_minute_in_an_owned_partition_are_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING

@@ -116,7 +116,7 @@ def test_senders_that_know_of_added_partitions_bring_advice_to_rehome():
     assert "omdml topics rehome" in text
 
 
-def test_events_in_partitions_that_nobody_reads_yet_are_said_to_wait():
+def test_events_in_partitions_that_nobody_reads_yet_are_reported_as_waiting():
     ((level, text),) = findings(keyed("murmur2", count=8, at=NOW - 7200), homes=4, partitions=8)
     assert level is Level.ERROR
     assert "these events wait; none becomes a dead letter" in text

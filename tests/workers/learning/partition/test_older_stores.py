@@ -177,7 +177,7 @@ def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world,
     assert versions(world, "shop") == [20]
 
 
-def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memory_world, monkeypatch, capsys):
+def test_a_fenced_worker_waits_until_it_is_known_whether_it_is_a_member(memory_world, monkeypatch, capsys):
     world = memory_world
     worker = world.worker()
     world.send(*events(10))

@@ -154,7 +154,7 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     assert len(votes(np.ones(len(queries)), queries)) == len({event.rows[0][0] for event in window.events})
 
 
-def test_many_small_steps_down_do_not_become_the_measure():
+def test_many_small_steps_down_do_not_lower_the_reference():
     guard, window, live = Guard(GuardConfig(), turned(0.0)), window_of(), turned(0.0)
     verdicts = []
     for number, angle in enumerate(np.linspace(0.0, 1.5, 300)):
@@ -175,7 +175,7 @@ def test_what_is_live_is_never_much_worse_than_the_best_reference(angles):
         assert quality(live) > quality(turned(0.8)) - 0.1
 
 
-def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
+def test_a_surely_better_version_becomes_the_reference_at_once():
     guard, window = Guard(GuardConfig(), turned(0.6)), window_of()
     guard.yardstick.renewed = 256
     assert decide(guard, turned(0.0), window) == ""
@@ -184,7 +184,7 @@ def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
     assert decide(guard, turned(0.6), window) != ""
 
 
-def test_what_is_compared_with_is_renewed_by_what_is_as_good_only_after_a_while():
+def test_a_version_that_is_as_good_becomes_the_reference_after_a_while():
     guard, window, same = Guard(GuardConfig(), turned(0.3)), window_of(), turned(0.31)
     guard.yardstick.renewed = 256
     assert decide(guard, same, window, held_out=256 + 63) == ""
@@ -193,7 +193,7 @@ def test_what_is_compared_with_is_renewed_by_what_is_as_good_only_after_a_while(
     assert guard.reference is same
 
 
-def test_what_is_compared_with_is_not_renewed_by_what_is_worse():
+def test_a_worse_version_that_goes_live_does_not_become_the_reference():
     config = GuardConfig(confidence=0.6)
     worse, worst = (turned_down_by(drop * config.tolerance) for drop in (0.8, 1.3))
     guard = Guard(config, turned(0.3))

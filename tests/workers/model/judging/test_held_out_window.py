@@ -168,7 +168,7 @@ def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     assert len(left) == WINDOW
 
 
-def test_with_few_items_the_window_fills_all_the_same():
+def test_the_window_fills_even_if_there_are_few_items():
     draw = np.random.default_rng(0)
     events = [triplet(*draw.choice(5, 3, replace=False).tolist()) for _ in range(1_000)]
     assert len(admitted(events, items=5)) > 0.9 * WINDOW

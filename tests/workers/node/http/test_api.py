@@ -158,7 +158,7 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
         assert "restart" in refused(client.get("/healthz"), 503, "stuck")
 
 
-def test_what_is_too_large_is_refused(client, monkeypatch):
+def test_requests_that_are_too_large_are_refused(client, monkeypatch):
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_QUERY_BYTES", 100)
     monkeypatch.setattr("omdml.workers.node.http.endpoints.feedback.MAX_FEEDBACK_BYTES", 100_000)
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_EVENTS", 5)

@@ -118,7 +118,7 @@ def test_history_steps_and_a_look_into_a_version_are_reported(shop, node, client
         assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
 
 
-def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
+def test_a_stream_reports_the_live_version_first_and_then_each_new_one(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         learn(shop, node)
@@ -128,7 +128,7 @@ def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
         assert next_step(lines)["version"] == 40
 
 
-def test_a_withheld_version_and_drift_are_reported_in_a_second(shop, node):
+def test_a_withheld_version_and_drift_are_reported_in_the_stream(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         shop.learn()

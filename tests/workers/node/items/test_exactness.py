@@ -126,7 +126,7 @@ def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):
     assert {"i3", "i4"} & {item.id for item in view.search(view.items(["i0"]), ITEMS).items} == set()
 
 
-def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(shop, monkeypatch):
+def test_an_item_deleted_while_a_gallery_is_embedded_is_not_in_it(shop, monkeypatch):
     embedding, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments):

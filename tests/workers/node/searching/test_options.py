@@ -209,7 +209,7 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
     refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
 
 
-def test_explain_tells_parts_over_http_and_only_if_asked(client):
+def test_parts_of_distances_come_over_http_only_if_explain_is_asked_for(client):
     plain = answer_to(client, id="i5", k=3)["items"]
     assert all("parts" not in item for item in plain)
     answers = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]

@@ -205,7 +205,7 @@ def test_a_worker_that_takes_the_model_back_always_keeps_it(history, monkeypatch
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, monkeypatch, replace):
+def test_a_model_that_a_worker_takes_back_twice_still_begins(history, monkeypatch, replace):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
     replace_in_store, times = store.replace, iter(range(2))

@@ -60,7 +60,7 @@ def status(heard):
 
 
 @pytest.mark.parametrize("path", ["/search?id=i1", "/models", "/metrics", "/schema", "/healthz", "/nothing"])
-def test_a_page_that_gave_its_name_this_address_reads_nothing(standing, path):
+def test_a_page_whose_host_name_leads_to_this_address_reads_nothing(standing, path):
     heard = exchange(standing, request("evil.example:8080", path))
     assert status(heard) == 421
     assert b'"foreign_host"' in heard
