@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
 import socket
 import sys
-import threading
 import time
 
 import httpx
@@ -323,17 +321,6 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
     with asking(node) as client, structlog.testing.capture_logs() as logs:
         refused(client.get("/search?id=i1"), 500, "internal")
     assert logs[0]["event"] == "request_failed"
-
-
-def test_big_searches_run_beside_the_event_loop(shop, node, client, monkeypatch):
-    threads, answers = [], node.answers
-    monkeypatch.setattr(node, "answers", lambda *query: threads.append(threading.current_thread()) or answers(*query))
-    for work in (math.inf, 0):
-        monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", work)
-        body = client.get("/search", params={"id": "i5", "k": 3}).json()
-        assert [item["id"] for item in body["items"]] == shop.expected(0, "i5", 3)[0]
-    small, big = threads
-    assert small is not big
 
 
 def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
