@@ -221,20 +221,26 @@ def test_the_console_is_served_with_a_policy_that_lets_nothing_else_in(client):
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for name in re.findall(r'(?:src|href)="([^"#]+)"', page.text):
+    names = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert "main.js" in names
+    for name in names:
         assert client.get(f"/console/{name}").raise_for_status().content == console.FILES[name]
     assert "'nothing.js'" in refused(client.get("/console/nothing.js"), 404, "not_found")
     assert client.get("/console/..%2Fapi.py").status_code == 404
 
 
 def test_modules_of_the_console_import_only_files_that_are_there():
+    imported = set()
     for name, content in console.FILES.items():
         text = content.decode()
         if name.startswith("uplot"):
             continue
         for module in re.findall(r'from "([^"]+)"', text):
-            assert normpath(f"{dirname(name)}/{module}").lstrip("/") in console.FILES, name
+            path = normpath(f"{dirname(name)}/{module}").lstrip("/")
+            assert path in console.FILES, name
+            imported.add(path)
         assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}, name
+    assert len(imported) > 5
 
 
 def test_the_chart_library_is_the_release_whose_licence_lies_beside_it():
