@@ -41,7 +41,7 @@ def status_screen(shop, *options, width=80, environment=None):
 
 
 def value(lines, label):
-    """What stands beside a label, its lines joined."""
+    """The text beside a label of the screen, its lines joined."""
     (start,) = (number for number, line in enumerate(lines) if line.startswith(label))
     following = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
     return " ".join(line[11:].strip() for line in lines[start : start + 1 + following])

@@ -17,7 +17,7 @@ EVENTS = 40
 
 
 def options(name):
-    """What a model with this learner is configured with: small, and with the tasks of our pairs."""
+    """The options of a model with this learner: a small rank, few clusters, and the tasks of our pairs."""
     parameters = inspect.signature(LEARNERS[name]).parameters
     small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
     return {option: value for option, value in small.items() if option in parameters}
@@ -68,7 +68,7 @@ def comparison(event, catalogue, width):
 
 
 def learned_directly(name, catalogue, **more):
-    """What a learner makes of its feedback, one at a time and without any worker."""
+    """A learner that has learned its feedback, one event at a time and without any worker."""
     learner = LEARNERS[name](dims=dict(catalogue.dims), **options(name), **more)
     learner.start(catalogue.features)
     for event in feedback_for(name):

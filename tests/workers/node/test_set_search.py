@@ -41,7 +41,7 @@ class Album:
         self.publish()
 
     def publish(self) -> int:
-        """Publish what was learned so far; answers its version."""
+        """Publish what was learned so far; returns its version."""
         snapshot = Snapshot(
             model="album", learner="setnet", version=self.learner.version, generation=self.catalogue.generation,
             event_time=None, oldest_event_time=None, progress={}, metric=self.learner.metric,

@@ -32,7 +32,7 @@ def shop(tmp_path):
 
 
 def snapshots(shop, counts):
-    """What would be published after each of these numbers of comparisons."""
+    """The snapshots after these numbers of comparisons."""
     results = []
     for count in counts:
         shop.learn(count - shop.learner.version)

@@ -179,7 +179,7 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
 
 
 def shares(text):
-    """What a line of the table says of held-out events."""
+    """The percentages in a line of the table."""
     return [float(share) for share in re.findall(r"([\d.]+)%", text)]
 
 

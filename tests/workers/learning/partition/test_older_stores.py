@@ -24,7 +24,7 @@ def memory_world(tmp_path):
 
 
 def versions(world, *names):
-    """What a successor would resume from."""
+    """The versions that a successor would resume from."""
     return [world.store.claim(name).checkpoint.version for name in names]
 
 

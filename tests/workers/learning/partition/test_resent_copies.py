@@ -33,7 +33,7 @@ LATE = Triplet(model="shop", query="i0", relevant="late", irrelevant="i3")
 
 
 def resend(world, *chosen):
-    """What ``omdml letters resend`` puts into the log."""
+    """Put into the log what ``omdml letters resend`` does."""
     for letter in chosen:
         world.log.send(letter.payload, letter.model, headers_again(letter, world.store.secret()))
 

@@ -243,5 +243,5 @@ class Life:
                 yield Event(partition.number, record.offset, record.value, dict(record.headers))
 
     def oracle(self):
-        """What must have become of every event."""
+        """The oracle that says what must have become of every event."""
         return Oracle(self.log(), Placement.read(self.world.store.placement(self.world.log.topic_id).encode()))

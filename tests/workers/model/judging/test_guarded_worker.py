@@ -48,7 +48,7 @@ def inverted(values):
 
 
 def publications(world):
-    """What became of snapshots, oldest first."""
+    """Whether each snapshot was published or held, its version, and the reason; the oldest first."""
     lines = [line for line in world.store.history("shop") if line["what"] in ("published", "held")]
     return [(line["what"], line["version"], line["reason"]) for line in lines]
 

@@ -78,7 +78,7 @@ def lines(items):
 
 
 class Ids:
-    """What attributes need of a catalogue."""
+    """A catalogue, as far as attributes look at one."""
 
     def __init__(self, *ids):
         self.ids = ids

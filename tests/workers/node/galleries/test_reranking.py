@@ -42,7 +42,7 @@ def many_items(folder, far_out=False):
 
 @pytest.fixture
 def items():
-    """What makes the shop's catalogue."""
+    """The function that makes the shop's catalogue; a test may choose another one."""
     return many_items
 
 
