@@ -74,7 +74,7 @@ def test_a_search_may_start_from_several_items_and_from_vectors(omdml, server):
     code, (line,) = omdml("search", "i5", "i6", "--features", json.dumps(raw), "-k", "4", "--json")
     expected = answered(server, ids=["i5", "i6"], features=raw, k=4)
     assert code == 0
-    # The node's answer has no field that says nothing, such as "parent": null. Nor has this.
+    # Neither the node's answer nor this one has a field without a value, such as "parent": null.
     assert json.loads(line) | {"took_s": 0} == expected | {"took_s": 0}
 
 

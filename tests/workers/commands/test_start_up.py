@@ -82,7 +82,7 @@ def test_help_imports_nothing_slow(omdml, tmp_path, arguments, says):
         ('[log]\nkind = "kafka"\nservrs = "a:9092"\n', "did you mean 'servers'?"),
         ('[store]\nurl = ""\n', "store.url is ''"),
         ('[worker]\nbind = "9000"\n', "worker.bind is '9000'"),
-        # of several mistakes, one that needs no learner to be seen
+        # Of several mistakes, this one can be seen without any learner.
         ('[node]\nbind = "8080"\n[catalogues.items]\npath = "items"\n[models.shop]\nrnk = 3\n', "node.bind is '8080'"),
         ("[models.shop]\n", "there is no catalogue"),
         ('[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdl"\n', "did you mean 'lomdml'?"),
@@ -165,7 +165,7 @@ def test_a_mistyped_command_is_reported_without_slow_imports(omdml, tmp_path):
 
 
 def test_a_router_and_commands_about_logs_load_nothing_of_learners():
-    # A second of processor at each start; stores and catalogues bring what they need when they are opened.
+    # They would take a second of processor time at each start. Stores and catalogues import what they need when opened.
     code = (
         "import sys; from omdml.workers.wiring import dead_letters, feedback_log, kafka_topic, models, router, stores;"
         "from omdml.workers.router import condition; print(*sys.modules)"

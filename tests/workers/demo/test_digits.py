@@ -102,7 +102,7 @@ def test_an_edge_to_the_right_votes_for_the_first_orientation_only():
     picture = np.zeros((1, 8, 8))
     picture[:, :, 4:6] = np.array([1.0, 2.0])
     votes = gradients(picture).reshape(8, 4, 4)
-    # Column 3 is half as bright as column 4, and each of its pixels in a cell of two by two votes with half an ink.
+    # In this cell, the two pixels of column 3 vote with half an ink each.
     assert votes[0, 1, 1] == 1.0
     assert votes[1:, 1:3, 1].sum() == 0
 

@@ -72,7 +72,7 @@ def test_who_always_errs_says_the_opposite(labels):
 
 def test_the_wrong_share_of_marks_is_wrong(labels):
     comparisons = marked(labels, Habits(wrong=0.05, marks=1), searches=8000)
-    # with one mark of each kind a comparison needs both right, or both wrong
+    # With one mark of each kind, a comparison needs both to be right, or both to be wrong.
     inverted = sum(OF[comparison.irrelevant] == OF[comparison.query] for comparison in comparisons) / len(comparisons)
     assert inverted == pytest.approx(0.05**2 / (0.95**2 + 0.05**2), abs=0.002)
     assert len(comparisons) / 8000 == pytest.approx(0.95**2 + 0.05**2, abs=0.015)

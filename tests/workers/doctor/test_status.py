@@ -164,7 +164,7 @@ def test_all_models_of_the_store_live_on_the_one_partition_of_files(shop):
 
     shop.learn(60)
     assert models() == 1
-    # Without a store nobody knows.
+    # Without the store, nobody knows how many.
     assert models(OMDML_STORE__URL=f"redis://127.0.0.1:{free_port()}") is None
 
 
@@ -238,7 +238,7 @@ def test_programs_get_the_same_as_json(shop):
         60,
     )
     assert msgspec.convert(result, Status).store.kind == "folder"
-    # Nobody learns what comes next.
+    # The warning is that no worker is running.
     assert (result["errors"], result["warnings"]) == (0, 1)
 
 

@@ -62,6 +62,6 @@ def test_an_input_that_breaks_off_half_way_says_where_to_go_on(tmp_path):
 
     with pytest.raises(FeedbackError, match=r"no end; clicks was sent up to line 0 .* up to line 11: go on at line 1 "):
         send_events(endless(), specs, MemorySink(world.log), "clicks")
-    # Nothing was sent.
+    # If nothing was sent, the error does not say where to go on.
     with pytest.raises(SourceError, match=r"^the disk is full$"):
         send_events(lines, specs, BrokenOff(world.log, 0), "clicks")

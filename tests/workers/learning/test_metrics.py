@@ -222,7 +222,7 @@ def test_a_backlog_is_as_old_as_the_newest_record_that_was_taken_of_it(tmp_path)
     source.progress = lambda: {here: (1, 3)}
     worker._measures.set_backlog({})
     assert 7200 <= lag(worker) < 7300
-    # What comes later is not so old.
+    # A record that comes later is not so old.
     source.progress = lambda: {here: (3, 4)}
     worker._measures.set_backlog({})
     assert lag(worker) < 3600

@@ -122,7 +122,7 @@ def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tm
     twin = spec_of(world, "user-1").fresh()
     twin.learn_many(triplets(3), world.catalogue.features)
     assert state(world, "user-1") == twin.to_bytes()
-    # Its parent comes too late for it.
+    # The parent comes too late for user-1.
     send(world, "main", 20)
     run_until_idle(worker)
     send(world, "user-1", 3, seed=1)
@@ -261,6 +261,6 @@ def test_a_replay_begins_with_what_the_checkpoint_says_and_ends_at_its_bytes(tmp
     replayed = ReplayedModel("shop", learner, spec, placement, world.store.secret())
     learn([replayed], iter([whole_log(world)]))
     assert replayed.learner.to_bytes() == state(world, "shop")
-    # One without a checkpoint begins with what the parent serves today.
+    # A model without a checkpoint begins with what the parent serves today.
     assert first_learner(spec, "user-9", world.store).parent[1] == 60
     assert replayed.home == Partition(world.log.topic_id, 0)

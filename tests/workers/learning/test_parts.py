@@ -88,7 +88,7 @@ def test_kills_lose_and_double_nothing_and_vectors_never_go_back(tmp_path, seed)
         kill(world, workers[victim])
         workers[victim] = paced(world.worker(), save=0.01)
     drained(world, *workers, turns=120)
-    # The owner of the model's home may have stopped before the other worker saved.
+    # The owner of the model's home may have stopped before the other worker had saved.
     drained(world, world.worker(), turns=40)
     snapshot, vector = published(world)
     assert snapshot.version == 12 * 40

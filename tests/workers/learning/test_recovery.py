@@ -90,7 +90,7 @@ def test_a_commit_behind_the_mark_is_where_a_successor_begins(tmp_path):
     for seed in range(2):
         world.send(*events(10, seed, model="user-1"))
         run_until_idle(worker)
-    # It ends after the mark and before the commit; then another server takes over.
+    # The worker ends after the mark and before the commit. Then another server takes over.
     world.log.expel(worker.services.source)
     world.log.group("omdml").committed[world.log.partitions[0]] = 10
     del world.store._models["user-1"].checkpoints[0]

@@ -131,7 +131,7 @@ def test_events_beyond_the_share_are_refused_and_those_of_others_learned(specs):
     model = begun(specs)
     sent = [sent_by("mallory" if n % 3 else f"user {n}", event) for n, event in enumerate(events(60))]
     refused = take(specs, model, sent)
-    # 10 of her 40 are taken, held out ones included, and all of the 20 others.
+    # Of mallory's 40 events 10 are taken, some of them held out, and of the others all 20.
     assert {refusal.error.reason for refusal in refused} == {"user_share"}
     assert len(refused) == 30
     assert model.learner.version + model.progress.hold_out.count == 30

@@ -90,7 +90,7 @@ def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, tex
 def test_nobody_is_advised_to_learn_events_again_that_the_log_lost(world):
     (partition,) = world.log.partitions
     records = world.log.read(partition, 0, 100)
-    # As compaction does.
+    # Compaction deletes records like this.
     world.log._records[partition] = records[:5] + records[10:]
     wrong = audited(world)[1].wrong["shop"]
     assert "5 more events were learned and held out than the log holds at offsets 0 to 40. If the topic was" in wrong

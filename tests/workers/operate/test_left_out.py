@@ -119,7 +119,7 @@ def test_of_two_who_forget_at_once_the_later_one_is_refused(tmp_path, monkeypatc
     refused = omdml(shop, "forget", "shop", "--user", "ben")
     assert refused.exit_code == 1
     assert "name also the users whom the others have left out" in " ".join(refused.output.split())
-    # Nothing of anna came back.
+    # The refused command brought nothing of anna's back.
     assert digest_printed(others[0]) == hashlib.sha256(shop.store.peek("shop").state).hexdigest()
     assert omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").exit_code == 0
     assert shop.store.peek("shop").version == 30
@@ -139,7 +139,7 @@ def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_agrees(tmp_path)
     assert "learned twice" not in ran.output
     assert "lost" not in ran.output, ran.output
     (row,) = [line.split("│") for line in ran.output.splitlines() if "│ shop" in line and "120" in line]
-    # Of the log, learned, held out, passed over, refused.
+    # The columns count events: of the log, learned, held out, passed over, refused.
     assert [int(cell) for cell in row[2:7]] == [120, 90, 0, 30, 0]
 
 
@@ -160,7 +160,7 @@ def test_events_of_a_time_are_left_out(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(60))
     shop.worked()
-    # The tenth to the nineteenth.
+    # Events 10 to 19, counted from 0.
     times = ["--since", "2023-11-14T22:13:30", "--until", "2023-11-14T22:13:40"]
     assert "Left out: 10 events" in " ".join(omdml(shop, "learn-on", "shop", *times).output.split())
     assert shop.store.claim("shop").checkpoint.version == 50

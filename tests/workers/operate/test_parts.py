@@ -155,7 +155,7 @@ def test_a_model_with_a_checkpoint_is_refused_until_it_was_copied(tmp_path):
     with_models(world, HOT)
     with pytest.raises(ConfigurationError, match="learned without parts"):
         drained(world, world.worker())
-    # What the message says:
+    # The error advises these steps.
     both = {**ORDINARY, "old": ORDINARY["hot"]}
     with_models(world, both)
     topic, placement = world.log.topic_id, world.store.placement(world.log.topic_id)

@@ -111,12 +111,12 @@ def test_a_page_that_cannot_be_written_is_reported_in_a_sentence(guarded, tmp_pa
 
 @pytest.mark.parametrize("option", ["--html", "--save"])
 def test_a_file_of_a_replay_takes_the_place_of_no_link_and_no_device(guarded, tmp_path, option):
-    # A device would be gone for all programs of the machine.
+    # A device that a file replaces would be gone for all programs of the machine.
     device, link = tmp_path / "device", tmp_path / "link"
     os.mkfifo(device)
     link.symlink_to("target")
     reader = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
-    # It has room for all of the file.
+    # The pipe has room for the whole file.
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 20)
     assert guarded.omdml(option, str(device)).exit_code == 0
     assert device.is_fifo()

@@ -105,12 +105,12 @@ def test_after_a_gap_that_is_no_cut_nothing_is_learned_twice(tmp_path, monkeypat
         outage.setattr(world.store, "move_mark", refuse)
         run_until_idle(first)
         kill(world, first)
-    # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
+    # When retention passes the mark, or a batch that comes again is damaged, and the gap is accepted
     source = MemorySource(world.log)
     tell_once(source, lambda _: gap_error(world.log.partitions[0]))
     worker = world.worker(source=source, accept_gap=True)
     run_until_idle(worker)
-    # Then what lies behind it and was learned is not learned again.
+    # Then events behind the gap that were learned are not learned again.
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
 
 

@@ -41,7 +41,7 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
     run_until_idle(first)
     kill(world, first)
     sound = damage(world, "user-1")
-    # When events come for both, I expect the other one to learn, and the mark to stay where this one's begin
+    # When events come for both, I expect the other model to learn, and the mark to stay where the first one's begin
     worker = world.worker()
     for part in (slice(10, 20), slice(20, 30)):
         world.send(*feedback["user-1"][part], *feedback["user-2"][part])
@@ -51,7 +51,7 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
     if restarted:
         kill(world, worker)
         worker = world.worker()
-    # And once its checkpoints are restored, that it learns all of them, in order, and nobody anything twice.
+    # Once its checkpoints are restored, I expect it to learn all of them in order, and no model anything twice.
     world.store._models["user-1"].checkpoints = sound
     world.send(*feedback["user-1"][30:], *feedback["user-2"][30:])
     run_until_idle(worker, 100)
@@ -115,7 +115,7 @@ def test_an_older_checkpoint_put_in_place_by_hand_learns_what_it_lacks(tmp_path)
     run_until_idle(first)
     kill(world, first)
     world.store._models["user-1"].checkpoints = copy
-    # When the next event comes for it, I expect it to learn what came in between before that, and nobody else anything.
+    # When the next event comes for it, I expect it to learn first what it lacks, and no other model to learn anything.
     worker = world.worker()
     world.send(*events(1, 3, model="user-1"))
     run_until_idle(worker, 40)

@@ -123,7 +123,7 @@ def test_a_commit_that_is_refused_to_the_end_is_made_once_all_have_left(tmp_path
     for worker in workers:
         worker.stop()
         worker.run()
-    # Only the last one to leave may commit, and only its own partitions: for those of others it is too late.
+    # Only the last one to leave commits, and only what it had itself. Whoever leaves earlier commits nothing.
     assert [mark(world, number) for number in (0, 1)] == [10, 10]
     assert world.log.group("omdml").committed.items() <= dict.fromkeys(world.log.partitions, 10).items()
     assert world.log.group("omdml").committed
@@ -191,7 +191,7 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_event_that_a_checkpoint_skips_is_in_the_letters_for_sure(tmp_path, monkeypatch, killed):
-    # Given a broker that has what it is sent once it is flushed, and goes away before it is
+    # Given a broker that has what it is sent only after a flush, and goes away before that
     world = World(tmp_path)
     worker = world.worker()
     dead_letters, on_the_way = worker.services.letters, []
@@ -200,7 +200,7 @@ def test_an_event_that_a_checkpoint_skips_is_in_the_letters_for_sure(tmp_path, m
     monkeypatch.setattr(dead_letters, "flush", away)
     world.send(*events(5), UNKNOWN, *events(3, seed=1))
     run_until_idle(worker, 10)
-    # If the worker is killed, or gets through, I expect the letter once, and what came with it to be learned once.
+    # If the worker is killed, or reaches the broker, I expect the letter once, and the other events to be learned once.
     if killed:
         kill(world, worker)
         worker = world.worker()

@@ -98,7 +98,7 @@ def test_a_store_that_forgot_its_claim_is_not_taken_for_a_second_owner(memory_wo
     worker = world.worker()
     world.send(*events(10, seed=1))
     run_until_idle(worker)
-    # When it comes back as the copy
+    # When the copy takes its place
     world.store.restore()
     world.store.fail_over()
     world.send(*events(10, seed=2))

@@ -197,7 +197,7 @@ def test_events_that_routers_write_while_a_rehome_decides_have_one_fate_each(tmp
     old, place = living_on(world, world.log.partitions[0]), world.store.place
 
     def place_late(*arguments):
-        # After the look at the ends of the partitions, by the old number of partitions and by the new one.
+        # These come after the look at the ends of the partitions: by the old number of partitions, and by the new one.
         world.send(*events(3, 1, model=model), key=old)
         world.send(*events(2, 2, model=model), key=model)
         return place(*arguments)

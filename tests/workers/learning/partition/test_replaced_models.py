@@ -69,7 +69,7 @@ def test_a_worker_that_starts_over_twice_begins_both_times_where_it_must(tmp_pat
     replaced_before_the_mark_moves(world, model)
     while not worker._owned.doubt:
         worker.step()
-    # It starts over, and learns the thirty again without saving them
+    # It starts over, and learns the thirty again without saving them.
     paced(worker, save=1e9)
     worker.step()
     if fenced_by == "a claim alone":

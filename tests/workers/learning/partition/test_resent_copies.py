@@ -169,7 +169,7 @@ def test_a_refused_event_alone_is_known_to_its_model_after_a_restart(tmp_path):
     world = World(tmp_path)
     world.send(*events(5))
     stop(world.worker())
-    # Given an event of a kind that the model does not learn from, and nothing else of it
+    # Given an invalid event, one of a kind that the model does not learn from, and no other event of it
     world.send(encode(Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")).replace(b"triplet", b"pair"))
     quadruplet = b'{"type":"quadruplet","model":"shop","near":["i1","i2"],"far":["i3","i4"]}'
     world.send(quadruplet)
@@ -239,7 +239,7 @@ def test_a_letter_that_could_not_be_read_is_named_by_another_header():
 
 
 def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_path):
-    # Given a refused event, and a sound one of somebody who passes it off as the copy of that
+    # Given a refused event, and sound events whose sender passes them off as copies of it
     world = World(tmp_path, models=MODELS)
     world.send(*events(5), encode(LATE))
     stop(world.worker())
@@ -249,7 +249,7 @@ def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_p
     for forged in (value, value.split()[0], value.split()[0] + b" "):
         world.log.send(sound, "shop", [(name, forged)])
     stop(world.worker())
-    # If the letter is sent again, I expect it to be learned, and the others as what they are.
+    # If the letter is sent again, I expect its event to be learned, and the forged copies as events of their own.
     with_late_item(world)
     resend(world, letter)
     stop(world.worker())

@@ -127,7 +127,7 @@ def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(u
     assert (live.event_time, live.oldest_event_time) == (None, None)
     assert held_gauge(worker) == 1.0
     assert taken_back_count(worker) == 1.0
-    # What went live of the burst is nothing to go back to.
+    # A rollback does not lead to the versions of the burst that went live.
     earlier = moves.rollback(world.store, "shop", kind=None).version
     assert earlier <= int(re.findall(r"version (\d+) had", note["reason"])[0])
 

@@ -54,7 +54,7 @@ def test_a_pin_that_comes_while_a_gallery_is_embedded_is_in_the_next_view(shop, 
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     view = node.live.views["shop"]
     assert (view.origin, view.pointer.pinned, view.pointer.serial) == (None, True, before.pointer.serial + 2)
@@ -75,7 +75,7 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
             if not embeds:
                 broken.setattr("omdml.workers.node.following.hot_swap.embedded_view", away)
             node.refresh("shop")
-            # This returns after whatever is embedded.
+            # Embeddings and this job run one after the other, so it ends last.
             node.live._embedder.submit(int).result()
         view = node.live.views["shop"]
         assert (view.origin is None, view.snapshot.version) == (embeds, shop.learner.version)
@@ -103,7 +103,7 @@ def test_a_gallery_that_is_ready_late_does_not_replace_that_of_a_newer_version(s
     shop.learn(1)
     shop.publish()
     node.refresh("shop")
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     assert newer[0].snapshot.version == shop.learner.version
     assert node.live.views["shop"] is newer[0]
@@ -171,7 +171,7 @@ def test_a_gallery_that_is_ready_late_does_not_undo_a_rollback(shop, monkeypatch
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     assert (older[0].snapshot.version, older[0].pointer.pinned) == (40, True)
     assert node.live.views["shop"] is older[0]

@@ -89,7 +89,7 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
         good = node.view().snapshot
-        # Nothing is loaded between publication and damage then.
+        # So nothing is loaded between publication and damage.
         node._follower.close()
         shop.learn()
         shop.publish()

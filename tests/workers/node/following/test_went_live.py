@@ -126,7 +126,7 @@ def test_a_model_that_is_deleted_is_a_step_of_the_version_it_begins_with(shop):
     node._refresher.refresh("shop")
     ((step, missing, version),) = heard
     assert (step.what, step.version, step.serial, step.number) == ("model_deleted", 0, 0, 3)
-    # Whoever hears of it can ask at once.
+    # Whoever hears of the step can search at once.
     assert (missing, version) == ([], 0)
     assert node.steps.newest() == [step]
 

@@ -107,7 +107,7 @@ def test_the_index_of_each_version_is_made_in_the_background(tmp_path, monkeypat
         until(serves(node, shop.publish()))
         until(lambda: node.view().origin is None and is_approximate(node.view()))
         assert node.view().snapshot.version == shop.learner.version
-        # So few items that the nearest cells are all there are.
+        # There are so few items that a search looks into all cells.
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 

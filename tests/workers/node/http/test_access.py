@@ -119,7 +119,7 @@ def test_a_move_that_was_overtaken_by_somebody_elses_changes_nothing(shop, clien
     shop.learn()
     shop.publish()
     seen = shop.store.current("shop").serial
-    # What is learned meanwhile overtakes nobody.
+    # A version that is learned meanwhile is not such a move.
     shop.learn()
     shop.publish()
     client.post("/models/shop/pin", json={"seen": seen, "reason": "a sale"}).raise_for_status()

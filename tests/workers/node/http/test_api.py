@@ -182,7 +182,7 @@ def test_freshness_can_be_asked_for_since_a_moment(shop, client):
         until(lambda: (client.get("/models").json()["models"][0]["freshness"] or {}).get("count") == version / 20)
         return client.get("/models").json()["models"][0]["live_since"]
 
-    # Somebody clicked long before this.
+    # The click was long before this version went live.
     began = goes_live(500.0)
     goes_live(0.0)
     since = client.get("/models", params={"since": repr(began)}).json()["models"][0]["freshness"]

@@ -73,7 +73,7 @@ def test_all_who_ask_for_health_share_one_look(client, office):
         thread.join()
     assert answers == [{"job": "health"}] * 5
     assert [job for job, _ in office.jobs] == ["health"]
-    # Once a letter was settled, health is looked at again.
+    # After a letter is settled, health is looked at again.
     client.post("/letters/dismiss", json={"positions": ["0/1"], "reason": "a test"})
     client.get("/status")
     assert [job for job, _ in office.jobs] == ["health", "dismiss", "health"]
