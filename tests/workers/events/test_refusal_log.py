@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from omdml.errors import FeedbackError
+from omdml.streams.files import segments
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, read_book, read_letters
@@ -114,8 +115,13 @@ def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
     assert "0.04 MB" in thinned[0]["reason"]
 
 
+@pytest.mark.parametrize(
+    "opening",
+    [(SegmentedLog, "open"), (segments, "open_regular")],
+    ids=["before the look at the folder", "between the look and the opening of a file"],
+)
 @pytest.mark.parametrize("read", [read_all_letters, lambda log: read_book(newest_letters(log).records)])
-def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch, read):
+def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch, read, opening):
     log = FileLog(letters=str(tmp_path), letters_keep_mb=0.04)
     letters = open_letters(log)
 
@@ -124,18 +130,19 @@ def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch,
         letters.flush()
 
     bury(0)
-    open_segment, opened = SegmentedLog.open, []
+    oldest, open_file, deleted = min(tmp_path.glob("*.jsonl")), getattr(*opening), []
 
-    def deleted_before(self, number):
-        opened.append(number)
-        if len(opened) == 1:
+    def deleted_before(*arguments):
+        if not deleted:
+            deleted.append(oldest)
             bury(500)
-        return open_segment(self, number)
+        return open_file(*arguments)
 
-    monkeypatch.setattr(SegmentedLog, "open", deleted_before)
+    monkeypatch.setattr(*opening, deleted_before)
     book = read(log)
     letters.close()
-    assert not (tmp_path / f"{opened[0]:08d}.jsonl").exists()
+    assert deleted
+    assert not oldest.exists()
     assert max(letter.offset for letter in book.letters.values()) == 999
 
 
