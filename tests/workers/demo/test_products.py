@@ -9,7 +9,7 @@ from omdml.workers.demo.products import PATTERNS, SHAPES, Products, draw_product
 from omdml.workers.demo.run import products_and_subject
 
 
-def test_no_property_tells_another():
+def test_no_property_of_a_drawn_product_reveals_another():
     products = draw_products(1200)
     assert len({product.id for product in products}) == 1200
     for shape in SHAPES:

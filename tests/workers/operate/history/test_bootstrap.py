@@ -47,7 +47,7 @@ def test_an_archive_and_a_worker_take_what_a_worker_alone_takes(tmp_path, seed):
 
 
 def same_bytes(history, engine, chunks):
-    """Whether an engine makes what one process makes chunk by chunk."""
+    """Whether an engine makes the bytes that one process makes chunk by chunk."""
     archive = history.archived(430)
     alone, shared = history.summed(archive, chunks=1), history.summed(archive, engine, chunks=chunks)
     # Repeats that lie in an earlier chunk are seen only when the chunks are put together.
@@ -205,7 +205,7 @@ def test_a_worker_that_takes_the_model_back_always_keeps_it(history, monkeypatch
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, monkeypatch, replace):
+def test_a_model_that_a_worker_takes_back_twice_still_begins(history, monkeypatch, replace):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
     replace_in_store, times = store.replace, iter(range(2))
@@ -348,5 +348,6 @@ def test_an_archive_without_an_event_of_the_model_begins_nothing(history):
 
 
 def test_a_chunk_is_as_long_as_the_tests_say(history):
-    history.tell(SPAN)
+    history.tell(SPAN + 1)
     assert history.summed(history.archived(SPAN)).chunks == 1
+    assert history.summed(history.archived(SPAN + 1, "longer")).chunks == 2
