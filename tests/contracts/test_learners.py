@@ -174,11 +174,10 @@ def test_a_snapshot_says_what_the_learner_says(name):
     for task in (None, *metric.tasks):
         if metric.euclidean:
             embedded = metric.embed(features(), task)
-            apart = ((embedded[p] - embedded[q]) ** 2).sum(axis=1)
+            np.testing.assert_allclose(embedded, model.metric.embed(features(), task), rtol=1e-5, atol=1e-6)
             query = {n: x[p[0]] for n, x in features().items()}
             scores = metric.score(query, {n: x[q] for n, x in features().items()}, task)
             np.testing.assert_allclose(((embedded[p[0]] - embedded[q]) ** 2).sum(axis=1), -scores, rtol=1e-5, atol=1e-9)
-            assert (apart >= 0).all()
 
 
 def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
@@ -228,8 +227,10 @@ def growth(work):
 def test_features_too_small_for_the_type_are_refused_or_learned_from(name):
     tiny = {modality: x * 1e-30 for modality, x in features().items()}
     model = made(name, dtype="float32")
-    with contextlib.suppress(StartError):
+    with contextlib.suppress(StartError, FeedbackError):
         model.start({modality: x.astype(np.float32) for modality, x in tiny.items()})
+        learn(model, *comparisons(name), items=tiny)
+    with contextlib.suppress(NotStarted):
         assert all(np.isfinite(matrix).all() for matrix in model.matrices.values())
 
 

@@ -20,7 +20,7 @@ __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 # Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
 # A test waits only until its condition holds, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
-# A condition that came true is noticed this much later at most, or after a twentieth more of the time that it took.
+# A condition that came true is noticed at most LATE_S later; in short waits, a twentieth of the time waited later.
 LATE_S, LATE_SHARE = 0.5, 1 / 20
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]

@@ -54,5 +54,5 @@ def visit(demo, browser):
     yield open_console
     for visit in visits:
         visit.context.close()
-        assert visit.wrong == []
+        assert visit.errors == []
         assert visit.hosts == {urlsplit(demo.url).netloc}

@@ -66,7 +66,7 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
         go_to(opened.page, "Versions")
         expect(opened.page.get_by_role("row", name=re.compile("not as good"))).to_contain_text("withheld")
         assert result.violations_count == 0, result.generate_report()
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 
@@ -226,7 +226,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         go_to(page, "A/B")
         expect(page.locator(".verdict")).to_contain_text("no sure difference yet")
         expect(page.get_by_role("region", name="Searches with clicks").locator("tbody tr")).to_have_count(3)
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 

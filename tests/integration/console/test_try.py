@@ -157,7 +157,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
         expect(page.locator(".asked .id")).not_to_be_empty()
         expect(page.locator(".two .id").first).to_have_attribute("title", re.compile("colour blue"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert visited.wrong == []
+        assert visited.errors == []
         context.close()
 
 

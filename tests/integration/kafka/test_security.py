@@ -193,7 +193,7 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
         pytest.param(lambda options: create_topic(options, "another"), id="create"),
     ],
 )
-def test_who_is_not_let_in_is_reported_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
+def test_who_is_not_let_in_is_told_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
     changes = dict(changes)
     if changes.get("ssl_cafile") == "other":
         changes["ssl_cafile"] = str(Authority(tmp_path, "other").certificate)

@@ -154,8 +154,8 @@ def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(pla
     assert place.store.peek("user-1").state == learned(place, triplets(20))
 
 
-def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
-    # Given refused events: of two new items, and one that nobody can mend
+def test_letters_are_sent_again_once_the_cause_is_corrected(place):
+    # Given refused events: of two new items, and one that nobody can correct
     fields = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
     new = [json.dumps({**fields, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
@@ -177,7 +177,7 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "2 unknown_item, 1 not_json; 1 still open" in place.omdml("letters", "list")
     assert place.omdml("letters", "list").count(" sent again ") == 2
     assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
-    # What nobody can mend is dismissed, and open no more.
+    # What nobody can correct is dismissed, and no longer open.
     assert "1 letter dismissed, 0 still open" in place.omdml("letters", "dismiss", "--reason", "not_json")
     assert "no open dead letter, of 3" in place.omdml("letters", "list", "--open")
     assert "sent 0; 0 would" in place.omdml("letters", "resend")

@@ -208,6 +208,7 @@ def test_one_sample_of_huge_numbers_spoils_nothing():
     for turn in range(60):
         x = {f"f{i}": float(value) for i, value in enumerate(draw.normal(turn % 3, 1, 4))}
         adapter.learn_one({**x, "f0": 1e200} if turn in (2, 20) else x, "rare" if turn == 20 else turn % 3)
+    assert adapter._learner.version > 0
     assert np.isfinite(list(adapter.transform_one(x).values())).all()
 
 

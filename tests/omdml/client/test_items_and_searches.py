@@ -122,7 +122,7 @@ def test_two_versions_are_compared_item_by_item(shop):
         comparison = client.compare("i5", 20, k=5, model="shop")
         assert (comparison.before.version, comparison.after.version) == (20, 40)
         assert [item.id for item in comparison.after.items] == ids(client.search("i5", 5))
-        for item in comparison.moved:
-            if item.before and item.after:
-                assert item.rose == item.before - item.after
+        in_both = [item for item in comparison.moved if item.before and item.after]
+        assert in_both
+        assert [item.rose for item in in_both] == [item.before - item.after for item in in_both]
         assert client.compare("i5", 20, 20, model="shop").moved == []

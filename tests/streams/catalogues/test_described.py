@@ -261,6 +261,8 @@ def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
         shown = thumbnails.cut(decoded(catalogue.pictures.read(f"{atlas}.webp")), cell)
         wanted = describer.picture(drawn()[row][1]).thumbnail
         assert np.abs(shown.astype(int) - wanted).mean() < 6
+        another = describer.picture(drawn()[(row + 1) % COUNT][1]).thumbnail
+        assert np.abs(shown.astype(int) - another).mean() > 6
     assert index.cell(COUNT) is None
 
 

@@ -36,9 +36,9 @@ def archive(path: Path, **members: bytes) -> Path:
 
 
 def zeros(path: Path, start: bytes, count: int, member: str = "v") -> Path:
-    """An archive of an array that begins so and goes on with so many zeros.
+    """An archive of an array of these first bytes, followed by ``count`` zeros.
 
-    A piece of zeros is compressed once, and repeated: pieces that end with a full flush stand for themselves.
+    A piece of zeros is compressed once, and repeated: after a full flush each piece can be read without the others.
     """
     piece = bytes(PIECE)
     data = deflated(start) + deflated(piece) * (count // PIECE) + deflated(bytes(count % PIECE), zlib.Z_FINISH)

@@ -15,7 +15,7 @@ from omdml import OASIS
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.indexes.lancedb.writer import LanceIndex
-from omdml.streams.protocols.index import IndexMoved, VectorIndex
+from omdml.streams.protocols.index import IndexAway, IndexMoved, IndexRefused, VectorIndex
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.searching.answers import Paging
@@ -255,11 +255,11 @@ def test_an_index_that_lost_its_items_is_away_until_it_is_synced_again(shop, pos
 def test_the_index_of_another_model_or_catalogue_is_refused(shop, lance, tmp_path):
     step(shop, lance)
     other = CandidateIndex("other", lambda: shop.catalogue, lance.open())
-    with pytest.raises(Exception, match="holds model 'shop', task None, not model 'other'"):
+    with pytest.raises(IndexRefused, match="holds model 'shop', task None, not model 'other'"):
         other.look()
     rebuilt = plain_catalogue(tmp_path / "rebuilt", count=100)
     again = CandidateIndex("shop", lambda: rebuilt, lance.open())
-    with pytest.raises(Exception, match=r"holds generation .* of the catalogue, and this node has"):
+    with pytest.raises(IndexAway, match=r"holds generation .* of the catalogue, and this node has"):
         again.look()
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA, LOMDML, merge
-from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError
 from omdml.kernels.second_order.experts import compare
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.naive import dca as naive
@@ -196,7 +196,7 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
     with pytest.raises(ParameterError, match="a learner at its start"):
         child.begin_from(parent.metric, 300)
     fresh = learner(features)
-    with pytest.raises(Exception, match="begin_from"):
+    with pytest.raises(NotStarted, match="begin_from"):
         fresh.begin_from(parent.metric, 300)
     fresh.start(features)
     with pytest.raises(ParameterError, match="has a parent itself"):

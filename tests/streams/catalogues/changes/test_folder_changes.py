@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_change
 from omdml.streams.catalogues.changes.journal import CHANGES
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
+from tests.formats.samples import HERE
 from tests.support import worlds
 from tests.support.catalogues.changing import Twin, change, check_random_life, plain_catalogue, raw_item
 from tests.support.deep import examples
@@ -142,8 +144,10 @@ def test_an_item_that_was_deleted_can_be_added(tmp_path, shop):
     assert MappedCatalogue(tmp_path / "c").rows(["i5"])[0] == worlds.ITEMS
 
 
-def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(shop):
-    change(shop, Change(id="i5", delete=True))
+def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(tmp_path):
+    shop = MappedCatalogue(shutil.copytree(HERE / "catalogue-2", tmp_path / "c"))
+    assert read_manifest(shop.path).format == 2
+    change(shop, Change(id="i5", attributes={"price": 3}))
     assert read_manifest(shop.path).format >= 3
 
 
@@ -189,7 +193,7 @@ def test_damaged_vectors_of_a_change_are_found(tmp_path, shop):
 
 def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
     """Each request moves all of ten items to one new place: at any moment they lie together."""
-    names, failures = [f"i{n}" for n in range(10)], []
+    names, failures, positions = [f"i{n}" for n in range(10)], [], set()
     done = threading.Event()
 
     def read():
@@ -197,6 +201,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
         while not done.is_set():
             reader.refresh()
             shown = reader.shown
+            positions.add(shown.position)
             rows = reader.rows(names)
             if shown.position and len({tuple(row) for row in reader.features["noise"][rows].tolist()}) != 1:
                 failures.append(rows.tolist())
@@ -211,6 +216,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
         change(shop, *(Change(id=name, features=place) for name in names))
     done.set()
     thread.join()
+    assert len(positions) > 2
     assert failures == []
 
 
