@@ -37,7 +37,7 @@ from omdml.workers.events.decoding import sort_out
 from omdml.workers.model.claim import claim
 from tests.support import worlds
 from tests.support.files.damage import altered, altered_arrays, damaged, raises_at_most
-from tests.support.learning.learner_samples import DIMS, comparisons, learn, made
+from tests.support.learning.learner_samples import DIMS, comparisons, learn, small_learner
 from tests.support.processes import ROOT
 
 BOTH = ("application/json", MESSAGEPACK)
@@ -157,7 +157,7 @@ def test_options_of_any_type_and_size_are_sound_or_refused(table, environment):
 @functools.cache
 def state(name: str, dtype: str = "float32") -> tuple[dict, dict]:
     """What a learner has learned, its block still open: arrays, and what is said of them."""
-    model = made(name, dtype=dtype)
+    model = small_learner(name, dtype=dtype)
     learn(model, *comparisons(name), end=21)
     return unpack(model.to_bytes())
 

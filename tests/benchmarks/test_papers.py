@@ -31,7 +31,7 @@ def checkout(tmp_path, monkeypatch):
     """Gives a table of a checkout that holds these sources."""
     monkeypatch.setenv("OMDML_CACHE", str(tmp_path / "kept"))
 
-    def made(table=TABLE, scale=SCALE, core="ETA = 0.01  # words\n"):
+    def make_table(table=TABLE, scale=SCALE, core="ETA = 0.01  # words\n"):
         root = tmp_path / str(len(list(tmp_path.iterdir())))
         papers = root / "benchmarks" / "papers"
         papers.mkdir(parents=True)
@@ -43,7 +43,7 @@ def checkout(tmp_path, monkeypatch):
         forget()
         return SimpleNamespace(__name__="benchmarks.papers.toy", DATA=(), run=lambda seed: 2 / (1 - seed))
 
-    yield made
+    yield make_table
     forget()
 
 

@@ -20,7 +20,7 @@ from omdml.formats import STATE
 from omdml.learners import Learner
 from omdml.snapshot import Snapshot
 from tests.support.deep import examples
-from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, made
+from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, small_learner
 
 pytestmark = pytest.mark.parametrize("name", sorted(LEARNERS))
 
@@ -46,7 +46,7 @@ def snapshot(model):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
     rows, columns = comparisons(name)
-    whole, single, chunked = (made(name, dtype=dtype) for _ in range(3))
+    whole, single, chunked = (small_learner(name, dtype=dtype) for _ in range(3))
     learn(whole, rows, columns)
     for t in range(EVENTS):
         single.learn_one(rows[t], features(), **{column: values[t] for column, values in columns.items()})
@@ -61,7 +61,7 @@ def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
 
 def test_columns_given_in_any_way_need_one_compiled_kernel(name, monkeypatch):
     rows, columns = comparisons(name)
-    model, types = made(name), set()
+    model, types = small_learner(name), set()
     model.start(features())
     engine = type(model._engine)
     walk = engine._walk
@@ -81,7 +81,7 @@ def test_columns_given_in_any_way_need_one_compiled_kernel(name, monkeypatch):
 
 def test_learning_moves_the_metric(name):
     rows, columns = comparisons(name)
-    model = made(name)
+    model = small_learner(name)
     model.start(features())
     before = model.matrices
     outcome = learn(model, rows, columns)
@@ -92,7 +92,7 @@ def test_learning_moves_the_metric(name):
 
 def test_version_counts_comparisons(name):
     rows, columns = comparisons(name)
-    model = made(name)
+    model = small_learner(name)
     for begin, end in ((0, 7), (7, 7), (7, EVENTS)):
         learn(model, rows, columns, begin, end)
         assert model.version == end
@@ -104,7 +104,7 @@ def test_inputs_are_untouched(name):
     items = features()
     untouched = {modality: x.copy() for modality, x in items.items()}
     copies = {column: np.copy(values) for column, values in columns.items()}
-    learn(made(name), rows, columns, items=items)
+    learn(small_learner(name), rows, columns, items=items)
     for modality, x in items.items():
         np.testing.assert_array_equal(x, untouched[modality])
     for column, values in columns.items():
@@ -113,7 +113,7 @@ def test_inputs_are_untouched(name):
 
 def test_a_clone_is_fresh_and_has_the_same_parameters(name):
     rows, columns = comparisons(name)
-    model = made(name, seed=3)
+    model = small_learner(name, seed=3)
     learn(model, rows, columns)
     twin = model.clone()
     assert (twin.seed, twin.version) == (3, 0)
@@ -125,7 +125,7 @@ def test_a_clone_is_fresh_and_has_the_same_parameters(name):
 
 def test_a_value_that_is_not_finite_leaves_the_state_unchanged(name):
     rows, columns = comparisons(name)
-    model = made(name)
+    model = small_learner(name)
     learn(model, rows, columns, 0, 40)
     before = model.to_bytes()
     items = features()
@@ -137,14 +137,14 @@ def test_a_value_that_is_not_finite_leaves_the_state_unchanged(name):
     assert caught.value.row == first - 40
     assert model.to_bytes() == before
     learn(model, rows, columns, 40)
-    whole = made(name)
+    whole = small_learner(name)
     learn(whole, rows, columns)
     assert model.to_bytes() == whole.to_bytes()
 
 
 def test_a_first_batch_that_is_interrupted_does_not_decide_the_start(name, monkeypatch):
     rows, columns = comparisons(name)
-    model, whole = made(name), made(name)
+    model, whole = small_learner(name), small_learner(name)
     with monkeypatch.context() as broken:
         broken.setattr(Engine, "learn", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -165,7 +165,7 @@ def flat(row):
 
 def test_a_snapshot_says_what_the_learner_says(name):
     rows, columns = comparisons(name)
-    model = made(name, dtype="float64")
+    model = small_learner(name, dtype="float64")
     learn(model, rows, columns)
     metric = snapshot(model).metric
     draw = np.random.default_rng(2)
@@ -182,7 +182,7 @@ def test_a_snapshot_says_what_the_learner_says(name):
 
 def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
     rows, columns = comparisons(name)
-    model = made(name, dtype="float64")
+    model = small_learner(name, dtype="float64")
     # DCA scores by what it knew at its last refresh, and version 48 is one
     learn(model, rows, columns, 0, 48)
     metric = model.metric
@@ -204,7 +204,7 @@ def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
 def test_memory_does_not_grow(name):
     # So many that one number kept of each comparison is more than the bound.
     rows, columns = comparisons(name, examples(50))
-    model, items = made(name), features()
+    model, items = small_learner(name), features()
     tracemalloc.start()
     for _ in range(40):
         learn(model, rows, columns, items=items)
@@ -226,7 +226,7 @@ def growth(work):
 
 def test_features_too_small_for_the_type_are_refused_or_learned_from(name):
     tiny = {modality: x * 1e-30 for modality, x in features().items()}
-    model = made(name, dtype="float32")
+    model = small_learner(name, dtype="float32")
     with contextlib.suppress(StartError, FeedbackError):
         model.start({modality: x.astype(np.float32) for modality, x in tiny.items()})
         learn(model, *comparisons(name), items=tiny)
@@ -237,15 +237,15 @@ def test_features_too_small_for_the_type_are_refused_or_learned_from(name):
 def test_a_modality_that_the_learner_does_not_have_is_passed_over(name):
     rows, columns = comparisons(name)
     longer = {"price": np.zeros((10 * ITEMS, 2)), **features()}
-    assert learn(made(name), rows, columns, items=longer).scores.tolist() == (
-        learn(made(name), rows, columns).scores.tolist()
+    assert learn(small_learner(name), rows, columns, items=longer).scores.tolist() == (
+        learn(small_learner(name), rows, columns).scores.tolist()
     )
 
 
 def halfway(name):
     """A learner that has learned the first half of these comparisons, and all of them."""
     rows, columns = comparisons(name)
-    model = made(name)
+    model = small_learner(name)
     learn(model, rows, columns, 0, 48)
     return model, rows, columns
 

@@ -150,9 +150,9 @@ def test_the_page_makes_an_object_for_the_operator_of_all_alerts():
     command, pipe, apply = block_that_begins(read("deploy/kubernetes/README.md"), "{ printf").rpartition(" | ")
     assert (pipe, apply.strip()) == (" | ", "kubectl -n shop apply -f -")
     done = subprocess.run(["bash", "-c", command], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=True)
-    made = yaml.safe_load(done.stdout)
-    assert (made["apiVersion"], made["kind"]) == (OBJECTS["ServiceMonitor", "omdml"]["apiVersion"], "PrometheusRule")
-    assert made["spec"] == RULES
+    rule = yaml.safe_load(done.stdout)
+    assert (rule["apiVersion"], rule["kind"]) == (OBJECTS["ServiceMonitor", "omdml"]["apiVersion"], "PrometheusRule")
+    assert rule["spec"] == RULES
 
 
 def test_the_runbooks_commands_name_objects_that_there_are():

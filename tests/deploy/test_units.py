@@ -39,9 +39,9 @@ def analyze(systemd, *arguments):
 def instance(unit, folder, text=None):
     """An instance of a unit in a folder of its own, whose program is there."""
     text = (text or unit.read_text()).replace("/opt/omdml/bin/omdml", sys.executable)
-    made = folder / unit.name.replace("@", "@1")
-    made.write_text(text)
-    return made
+    path = folder / unit.name.replace("@", "@1")
+    path.write_text(text)
+    return path
 
 
 def test_there_is_a_unit_for_workers_one_for_nodes_and_one_for_routers():

@@ -121,10 +121,10 @@ def service(folder: Path) -> Iterator[tuple[Container, Container]]:
         (folder / "omdml.toml").write_text(text)
         (folder / "host.toml").write_text(text.replace('"/items"', f'"{folder}/items"'))
         catalogue(folder / "items")
-        made = [Container(folder, role, port) for role, port in ports.items()]
-        for container in made:
+        containers = [Container(folder, role, port) for role, port in ports.items()]
+        for container in containers:
             stack.callback(container.close)
-        yield made[0], made[1]
+        yield containers[0], containers[1]
 
 
 def click(node: Container, count: int) -> None:

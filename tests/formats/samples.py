@@ -40,7 +40,7 @@ from omdml.workers.model.claim import claim
 from tests.formats import shapes
 from tests.support import worlds
 from tests.support.learning import store_samples
-from tests.support.learning.learner_samples import comparisons, learn, made
+from tests.support.learning.learner_samples import comparisons, learn, small_learner
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)
@@ -92,14 +92,14 @@ def in_json(name: str) -> Callable[[Path, int], None]:
 def learned() -> Iterable[Learner]:
     """One of each learner, its block still open."""
     for name in sorted(LEARNERS):
-        model = made(name)
+        model = small_learner(name)
         learn(model, *comparisons(name), end=21)
         yield model
 
 
 def with_parent() -> DCA:
     """One of DCA that began with what another one served."""
-    parent, child = made("dca"), made("dca")
+    parent, child = small_learner("dca"), small_learner("dca")
     learn(parent, *comparisons("dca"), end=40)
     learn(child, *comparisons("dca"), end=0)
     assert isinstance(child, DCA)
@@ -110,7 +110,7 @@ def with_parent() -> DCA:
 
 def sums_of_items() -> Learner:
     """One of DCA with as many principal coordinates as an item has numbers, a block of it closed."""
-    model = made("dca", rank=11)
+    model = small_learner("dca", rank=11)
     learn(model, *comparisons("dca"), end=80)
     return model
 
@@ -244,8 +244,8 @@ def write_map(folder: Path) -> None:
 
 def read_map(folder: Path) -> None:
     """Check that the map maps vectors."""
-    made = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
-    assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
+    fitted = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
+    assert fitted.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
 
 
 def write_describer(folder: Path) -> None:

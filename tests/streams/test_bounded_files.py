@@ -84,12 +84,12 @@ def test_a_configuration_is_a_regular_file(put: Put, tmp_path: Path) -> None:
 
 def store(path: Path) -> DirectoryStore:
     """A folder store with two checkpoints and two snapshots of "shop"."""
-    made = DirectoryStore(path)
-    epoch = store_samples.published(made, 1, 2)
+    store = DirectoryStore(path)
+    epoch = store_samples.published(store, 1, 2)
     for offset in (1, 2):
-        made.save(store_samples.checkpoint(offset), epoch)
-    made.move_mark(PARTITION, None, 7)
-    return made
+        store.save(store_samples.checkpoint(offset), epoch)
+    store.move_mark(PARTITION, None, 7)
+    return store
 
 
 @in_its_place

@@ -136,8 +136,8 @@ def valkey():
 
 @pytest.fixture
 def watched(tmp_path, kafka, new_topic, valkey):
-    made = Watched(tmp_path, kafka, new_topic(2), valkey)
+    service = Watched(tmp_path, kafka, new_topic(2), valkey)
     try:
-        yield made
+        yield service
     finally:
-        made.close()
+        service.close()

@@ -127,13 +127,13 @@ def on_servers(folder, servers, topic, url):
 @pytest.fixture
 def place(request, tmp_path):
     if request.param == "file log and folder":
-        made = in_files(tmp_path)
+        place = in_files(tmp_path)
     else:
         servers = request.getfixturevalue("kafka").servers
         topic, url = request.getfixturevalue("new_topic")(PARTITIONS), request.getfixturevalue("valkey_server").url
-        made = on_servers(tmp_path, servers, topic, url)
-    yield made
-    for sink in made.sinks:
+        place = on_servers(tmp_path, servers, topic, url)
+    yield place
+    for sink in place.sinks:
         sink.close()
 
 

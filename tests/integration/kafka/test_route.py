@@ -155,14 +155,16 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
         metrics = RouterMetrics(CollectorRegistry())
-        made = Router(source, Targets(target, letters), key_of, metrics, name=f"{name}.{number}", partitioner="murmur2")
-        source.subscribe(made)
-        made._connect()
-        return made
+        router = Router(
+            source, Targets(target, letters), key_of, metrics, name=f"{name}.{number}", partitioner="murmur2"
+        )
+        source.subscribe(router)
+        router._connect()
+        return router
 
-    def gathered(made):
-        made._gather()
-        return made._gathered
+    def gathered(router):
+        router._gather()
+        return router._gathered
 
     first = second = router(1)
     try:

@@ -88,14 +88,14 @@ class Place:
 def place(request, tmp_path):
     if request.param == "file log and folders":
         log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
-        made = Place(tmp_path, log, f"dir:{tmp_path}/state", f"{tmp_path}/items")
+        place = Place(tmp_path, log, f"dir:{tmp_path}/state", f"{tmp_path}/items")
     else:
         servers, url = request.getfixturevalue("kafka").servers, request.getfixturevalue("valkey_server").url
         topic = request.getfixturevalue("new_topic")()
         log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"'
-        made = Place(tmp_path, log, f"{url}?prefix={topic}", f"{url}#{topic}")
-    yield made
-    made.close()
+        place = Place(tmp_path, log, f"{url}?prefix={topic}", f"{url}#{topic}")
+    yield place
+    place.close()
 
 
 def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):

@@ -69,14 +69,14 @@ class Place:
 def place(request, tmp_path):
     if request.param == "file log and folder":
         log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
-        made = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
+        place = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
     else:
         servers = request.getfixturevalue("kafka").servers
         topic, url = request.getfixturevalue("new_topic")(), request.getfixturevalue("valkey_server").url
         log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"'
-        made = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
-    yield made
-    made.close()
+        place = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
+    yield place
+    place.close()
 
 
 def learned(place, rows):

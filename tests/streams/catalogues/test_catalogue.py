@@ -113,16 +113,16 @@ def test_unit_survives_numbers_whose_squares_do_not(tmp_path: Path) -> None:
 
 
 def test_raw_vectors_are_scaled_to_the_very_numbers_of_the_catalogue(shop: MappedCatalogue) -> None:
-    made = shop.scale({"color": np.array(COLOR), "text": np.array(TEXT)})
+    scaled = shop.scale({"color": np.array(COLOR), "text": np.array(TEXT)})
 
-    assert_array_equal(made["color"], shop.features["color"])
-    assert_array_equal(made["text"], shop.features["text"])
+    assert_array_equal(scaled["color"], shop.features["color"])
+    assert_array_equal(scaled["text"], shop.features["text"])
 
 
 def test_raw_vectors_beyond_the_fitted_range_are_not_clipped(shop: MappedCatalogue) -> None:
-    made = shop.scale({"color": np.array([[8.0, 10.0, 9.0]]), "text": np.array([[0.0, 2.0]])})
+    scaled = shop.scale({"color": np.array([[8.0, 10.0, 9.0]]), "text": np.array([[0.0, 2.0]])})
 
-    assert_array_equal(made["color"], _float32([[2, 0, 0]]))
+    assert_array_equal(scaled["color"], _float32([[2, 0, 0]]))
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ def judged_by_label(label, count, seed=0):
         others = draw.choice(np.flatnonzero(label != label[first]), 2, replace=False)
         return np.array([first, *others])
 
-    made = []
-    while len(made) < count:
+    drawn = []
+    while len(drawn) < count:
         q, r = draw.integers(0, len(label), 2)
         if label[q] == label[r] and q != r:
             others = draw.choice(np.flatnonzero(label != label[q]), (3, 3))
-            made.append(Judgement(np.array([q]), (some_set(r),), tuple(others)))
-    return made
+            drawn.append(Judgement(np.array([q]), (some_set(r),), tuple(others)))
+    return drawn

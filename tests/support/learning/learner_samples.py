@@ -19,10 +19,10 @@ def features(seed=0):
     return {modality: draw.normal(0, 1, (ITEMS, d)) for modality, d in DIMS.items()}
 
 
-def made(name, **options):
-    """A learner of two modalities, small."""
-    small = {"rank": 3} if "rank" in inspect.signature(LEARNERS[name]).parameters else {}
-    return LEARNERS[name](dims=DIMS, **{**small, **OPTIONS.get(name, {}), **options})
+def small_learner(name, **options):
+    """A learner of two modalities, of rank 3 if it has one."""
+    rank = {"rank": 3} if "rank" in inspect.signature(LEARNERS[name]).parameters else {}
+    return LEARNERS[name](dims=DIMS, **{**rank, **OPTIONS.get(name, {}), **options})
 
 
 def comparisons(name, count=EVENTS, seed=0):

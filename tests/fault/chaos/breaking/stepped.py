@@ -51,9 +51,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 def build(folder: Path) -> None:
     """Have the library in this folder; needs a C compiler."""
-    made = folder / f"{LIBRARY}.{os.getpid()}"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", made, SOURCE, "-ldl"], check=True, timeout=LIMIT_S)
-    made.rename(folder / LIBRARY)
+    built = folder / f"{LIBRARY}.{os.getpid()}"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"], check=True, timeout=LIMIT_S)
+    built.rename(folder / LIBRARY)
 
 
 if __name__ == "__main__":

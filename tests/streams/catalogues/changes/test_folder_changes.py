@@ -42,8 +42,8 @@ def test_random_changes_leave_what_a_dict_would_hold(tmp_path, seed):
 
 def test_the_newest_row_of_an_id_is_the_item_and_older_ones_stay(shop):
     before = shop.features["shape"].copy()
-    made = change(shop, Change(id="i5", features=VECTORS))
-    assert (made.position, made.put, shop.rows(["i5"])[0]) == (1, 1, worlds.ITEMS)
+    changed = change(shop, Change(id="i5", features=VECTORS))
+    assert (changed.position, changed.put, shop.rows(["i5"])[0]) == (1, 1, worlds.ITEMS)
     assert_array_equal(shop.features["shape"][: worlds.ITEMS], before)
     assert (shop.shown.items, shop.shown.gone, shop.shown.alive[5]) == (worlds.ITEMS, 1, False)
 
@@ -257,11 +257,11 @@ def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mappe
     raw = [raw_item(draw) for _ in range(4)]
     # Some lack one, some the other, some none: each request may mix them.
     brings = [("shape",), ("shape", "noise"), ("noise",), ("shape",)]
-    made = change(catalogue, *(
+    changed = change(catalogue, *(
         Change(id=f"new{n}", features={name: vectors[name] for name in names})
         for n, (vectors, names) in enumerate(zip(raw, brings, strict=True))
     ))  # fmt: skip
-    assert made.put == 4
+    assert changed.put == 4
     for n, (vectors, names) in enumerate(zip(raw, brings, strict=True)):
         (row,) = catalogue.rows([f"new{n}"])
         expected = catalogue.scale_some({name: np.array([vectors[name]]) for name in names})
