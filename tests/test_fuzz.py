@@ -1,4 +1,4 @@
-"""Whatever bytes come in, what goes out is an answer or one of our errors: decoders and loaders, under hypothesis.
+"""Any bytes that decoders and loaders are given end in an answer or in one of our errors: tests under hypothesis.
 
 ``make fuzz`` drives these very tests by coverage (:mod:`tests.fuzz`); what it finds, hypothesis replays here.
 """
@@ -200,9 +200,9 @@ def snapshot(name: str) -> bytes:
     ).to_bytes()  # fmt: skip
 
 
-def check_that_it_answers(found: Snapshot) -> None:
+def check_that_it_answers(loaded: Snapshot) -> None:
     """What a node does with a snapshot that it loaded."""
-    metric = Snapshot.from_bytes(found.to_bytes()).metric
+    metric = Snapshot.from_bytes(loaded.to_bytes()).metric
     if metric.dims == DIMS:
         items = {name: np.ones((4, size), np.float32) for name, size in DIMS.items()}
         for task in (None, *metric.tasks):
@@ -229,10 +229,10 @@ def checkpoint() -> bytes:
     return place.store.peek("shop").to_bytes()
 
 
-def check_that_it_is_resumed(found: Checkpoint) -> None:
+def check_that_it_is_resumed(loaded: Checkpoint) -> None:
     """What a worker does with a checkpoint that its store has of a model."""
     place, store = world(), MemoryStore()
-    store.save(msgspec.structs.replace(found, model="shop"), store.claim("shop").epoch)
+    store.save(msgspec.structs.replace(loaded, model="shop"), store.claim("shop").epoch)
     spec = Specs(place.configuration, {"items": place.catalogue}).find("shop")
     # It may be of another shape than is configured.
     with raises_at_most(ConfigurationError):

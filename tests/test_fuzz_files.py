@@ -1,4 +1,4 @@
-"""Whatever lies in files and keys that we read back: it is read, skipped, or refused by one of our errors.
+"""Any content of files and keys that we read back is read, skipped, or refused by one of our errors.
 
 ``make fuzz`` drives these as well (:mod:`tests.fuzz`).
 """

@@ -1,4 +1,4 @@
-"""What is released: wheel and source archive are the same bytes each time, and work if there is no source."""
+"""The released wheel and source archive: the same bytes each time, and they work without the source."""
 
 from __future__ import annotations
 

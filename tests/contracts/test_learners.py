@@ -46,8 +46,8 @@ def snapshot(model):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
     rows, columns = comparisons(name)
-    whole, single, chunked = (small_learner(name, dtype=dtype) for _ in range(3))
-    learn(whole, rows, columns)
+    in_one_call, single, chunked = (small_learner(name, dtype=dtype) for _ in range(3))
+    learn(in_one_call, rows, columns)
     for t in range(EVENTS):
         single.learn_one(rows[t], features(), **{column: values[t] for column, values in columns.items()})
     draw, start = np.random.default_rng(1), 0
@@ -56,7 +56,7 @@ def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
         learn(chunked, rows, columns, start, start + size)
         chunked = LEARNERS[name].from_bytes(chunked.to_bytes())
         start += size
-    assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
+    assert in_one_call.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 
 def test_columns_given_in_any_way_need_one_compiled_kernel(name, monkeypatch):
@@ -137,21 +137,21 @@ def test_a_value_that_is_not_finite_leaves_the_state_unchanged(name):
     assert caught.value.row == first - 40
     assert model.to_bytes() == before
     learn(model, rows, columns, 40)
-    whole = small_learner(name)
-    learn(whole, rows, columns)
-    assert model.to_bytes() == whole.to_bytes()
+    in_one_call = small_learner(name)
+    learn(in_one_call, rows, columns)
+    assert model.to_bytes() == in_one_call.to_bytes()
 
 
 def test_a_first_batch_that_is_interrupted_does_not_decide_the_start(name, monkeypatch):
     rows, columns = comparisons(name)
-    model, whole = small_learner(name), small_learner(name)
+    model, in_one_call = small_learner(name), small_learner(name)
     with monkeypatch.context() as broken:
         broken.setattr(Engine, "learn", interrupted)
         with pytest.raises(KeyboardInterrupt):
             learn(model, rows, columns, items=features(1))
-    for learner in (model, whole):
+    for learner in (model, in_one_call):
         learn(learner, rows, columns)
-    assert model.to_bytes() == whole.to_bytes()
+    assert model.to_bytes() == in_one_call.to_bytes()
 
 
 def interrupted(*_, **__):

@@ -1,4 +1,4 @@
-"""What is fetched for the local services is there whole or not at all."""
+"""Each fetched program of the local services is either complete in the cache or absent."""
 
 import os
 import signal
@@ -98,11 +98,11 @@ def test_a_program_that_fails_is_quoted() -> None:
 def test_a_program_on_path_is_taken_before_anything_is_fetched(
     cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mine = tmp_path / "redis-server"
-    mine.write_text("#!/bin/sh\n")
-    mine.chmod(0o755)
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert fetch.redis().path == mine
+    assert fetch.redis().path == program
     assert not cached.exists()
 
 

@@ -1,4 +1,4 @@
-"""What this omdml writes of each format, how each is read again, and how its number is made another."""
+"""How this omdml writes and reads a sample of each format, and how a sample gets another number."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)
 
 
 class Sample(NamedTuple):
-    """A format: what writes a folder of files in it, what reads one, and what gives one another number."""
+    """A format, with functions that write a folder of files in it, read one, and give one another number."""
 
     format: Format
     write: Callable[[Path], None]
@@ -61,21 +61,21 @@ class Sample(NamedTuple):
         return self.format.what.replace(" ", "-")
 
     def kept(self) -> dict[int, Path]:
-        """The folders of the samples that are kept, by their numbers."""
+        """The folders of the committed samples, by their numbers."""
         folders = HERE.glob(f"{self.name}-[0-9]*")
         return {int(folder.name.removeprefix(f"{self.name}-")): folder for folder in folders}
 
 
-def sealed_again(folder: Path, number: int) -> None:
+def renumber_tensors(folder: Path, number: int) -> None:
     """Give every safetensors file another number, under a checksum that fits."""
     for path in folder.iterdir():
         data = path.read_bytes()
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = msgspec.json.decode(header["__metadata__"][packing.KEY])
-        rest = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
+        others = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
         tensors = load(data)
         files = packing.FILES if path.suffix == ".checkpoint" else ()
-        path.write_bytes(packing.pack(tensors, rest, Format("renumbered", number), packing.digest(tensors, files)))
+        path.write_bytes(packing.pack(tensors, others, Format("renumbered", number), packing.digest(tensors, files)))
         assert save(load(path.read_bytes()))
 
 
@@ -83,14 +83,14 @@ def in_json(name: str) -> Callable[[Path, int], None]:
     """Give the first line of JSON in this file another number."""
 
     def renumber(folder: Path, number: int) -> None:
-        first, *rest = (folder / name).read_text().splitlines()
-        (folder / name).write_text("\n".join([json.dumps({**json.loads(first), "format": number}), *rest]) + "\n")
+        first, *others = (folder / name).read_text().splitlines()
+        (folder / name).write_text("\n".join([json.dumps({**json.loads(first), "format": number}), *others]) + "\n")
 
     return renumber
 
 
 def learned() -> Iterable[Learner]:
-    """One of each learner, its block still open."""
+    """A model of each learner, in the middle of a block of events."""
     for name in sorted(LEARNERS):
         model = small_learner(name)
         learn(model, *comparisons(name), end=21)
@@ -98,7 +98,7 @@ def learned() -> Iterable[Learner]:
 
 
 def with_parent() -> DCA:
-    """One of DCA that began with what another one served."""
+    """A DCA model that began with the metric that another model served."""
     parent, child = small_learner("dca"), small_learner("dca")
     learn(parent, *comparisons("dca"), end=40)
     learn(child, *comparisons("dca"), end=0)
@@ -109,7 +109,7 @@ def with_parent() -> DCA:
 
 
 def sums_of_items() -> Learner:
-    """One of DCA with as many principal coordinates as an item has numbers, a block of it closed."""
+    """A DCA model with as many principal coordinates as an item has numbers, after the end of a block."""
     model = small_learner("dca", rank=11)
     learn(model, *comparisons("dca"), end=80)
     return model
@@ -372,12 +372,12 @@ def read_letters(folder: Path) -> None:
 
 
 SAMPLES = [
-    Sample(formats.STATE, write_states, read_states, sealed_again),
-    Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
-    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
+    Sample(formats.STATE, write_states, read_states, renumber_tensors),
+    Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, renumber_tensors),
+    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, renumber_tensors),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
-    Sample(formats.MAP, write_map, read_map, sealed_again),
-    Sample(formats.DESCRIBER, write_describer, read_describer, sealed_again),
+    Sample(formats.MAP, write_map, read_map, renumber_tensors),
+    Sample(formats.DESCRIBER, write_describer, read_describer, renumber_tensors),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),

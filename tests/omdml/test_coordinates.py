@@ -270,9 +270,9 @@ def test_arrays_that_do_not_fit_together_are_refused():
         for other in (array[:-1], array.astype(np.float32), array[None]):
             with pytest.raises(CorruptError):
                 CoordinateMap.from_bytes(pack({**tensors, name: other}, metadata, MAP))
-        rest = {key: value for key, value in tensors.items() if key != name}
+        others = {key: value for key, value in tensors.items() if key != name}
         with pytest.raises(CorruptError):
-            CoordinateMap.from_bytes(pack(rest, metadata, MAP))
+            CoordinateMap.from_bytes(pack(others, metadata, MAP))
     for description in ({}, {"map": {}}, {"map": {"modalities": [3]}}, {"map": {"modalities": []}}):
         with pytest.raises(CorruptError):
             CoordinateMap.from_bytes(pack(tensors, description, MAP))

@@ -75,9 +75,9 @@ def feedback_bombs(folder: Path) -> Measured:
     replayed = omdml(folder / "bombs", "replay", "--model", "shop")
     letters = omdml(folder / "bombs", "letters", "list", "--last", "5")
     more = max(run.megabytes, replayed.megabytes) - plain.megabytes
-    held = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
+    withstood = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
     outcome = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
-    return Measured(f"{outcome}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
+    return Measured(f"{outcome}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", withstood)
 
 
 def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
@@ -87,8 +87,8 @@ def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
         installation(folder)
         write(folder / "clicks.jsonl")
         run = omdml(folder, "feed", "--dry-run", "clicks.jsonl")
-        held = not run.failed_badly and run.code == 1 and run.megabytes < 300 + MORE_MB
-        return Measured(f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB", held)
+        withstood = not run.failed_badly and run.code == 1 and run.megabytes < 300 + MORE_MB
+        return Measured(f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB", withstood)
 
     return attack
 

@@ -143,8 +143,8 @@ def node(demo):
 
 def refused_events(demo, node, *unknown_items):
     """Send an event about each of these items, and wait until all are dead letters that can be explained."""
-    rest = {"relevant": "digit-0001", "irrelevant": "digit-0002"}
-    sent = [{"type": "triplet", "model": "digits", "query": item, **rest} for item in unknown_items]
+    answers = {"relevant": "digit-0001", "irrelevant": "digit-0002"}
+    sent = [{"type": "triplet", "model": "digits", "query": item, **answers} for item in unknown_items]
     with closing(FileSink(demo.folder / "feedback")) as sink:
         for event in sent:
             sink.send(json.dumps(event).encode(), key="digits")

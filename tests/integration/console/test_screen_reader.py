@@ -139,15 +139,15 @@ def test_a_button_that_can_do_nothing_more_keeps_the_focus(console):
 
 
 def test_a_late_count_of_items_is_not_announced_over_the_results(console):
-    page, held = console(), []
-    page.route(re.compile("find=i5"), lambda route: held.append(route))
+    page, waiting_routes = console(), []
+    page.route(re.compile("find=i5"), lambda route: waiting_routes.append(route))
     with page.expect_request(re.compile("find=i5")):
         page.get_by_label("Find an item by its id").fill("i5")
     items = page.get_by_role("listbox", name="Items")
     items.locator("button[data-id='i5']").click()
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
     with page.expect_response(re.compile("find=i5")):
-        held[0].continue_()
+        waiting_routes[0].continue_()
     # The grid has drawn what was answered.
     expect(items.locator("button")).to_have_count(11)
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")

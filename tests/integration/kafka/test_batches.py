@@ -62,8 +62,8 @@ def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
         write(kafka, topic, numbered(10, begin))
     write(kafka, topic, numbered(10), partition=1)
     with (kafka.data / "logs" / f"{topic}-0" / f"{0:020}.log").open("r+b") as file:
-        where = file.read().index(b"15")
-        file.seek(where)
+        place = file.read().index(b"15")
+        file.seek(place)
         file.write(b"??")
 
     # If I read, I expect to be told which partition and where; then all else is read.

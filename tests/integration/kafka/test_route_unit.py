@@ -33,8 +33,8 @@ def machine(systemd, tmp_path):  # noqa: F811
 def test_a_routers_unit_starts_routes_comes_back_after_a_kill_and_stops(machine, route):
     port = free_port()
     (machine.place / "etc/omdml/omdml.toml").write_text((route.folder / "omdml.toml").read_text())
-    own = f"OMDML_LOG__MEMBER=one\nROUTE_FROM={route.origin}\nROUTE_BIND=127.0.0.1:{port}\n"
-    (machine.place / "etc/omdml/route-1.env").write_text(own)
+    environment = f"OMDML_LOG__MEMBER=one\nROUTE_FROM={route.origin}\nROUTE_BIND=127.0.0.1:{port}\n"
+    (machine.place / "etc/omdml/route-1.env").write_text(environment)
     route.send(50)
     assert machine.ask("start", UNIT) == "", machine.said(UNIT)
     until(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz", verify=False).status_code == 200, 60)

@@ -55,11 +55,11 @@ def place(tmp_path, secured):
         log = {"kind": "kafka", "topic": TOPIC, "letters": f"{TOPIC}.letters", **secured.options(user, **changes)}
         log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
         del log["sasl_plain_password"]
-        rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
-        rest += "".join(f'[models.{name}]\nlearner = "lomdml"\nrank = 3\n' for name in ("shop", "other"))
-        rest += "[guard]\non = false\n"
+        other_sections = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
+        other_sections += "".join(f'[models.{name}]\nlearner = "lomdml"\nrank = 3\n' for name in ("shop", "other"))
+        other_sections += "[guard]\non = false\n"
         lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
-        (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")
+        (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{other_sections}")
         return "-c", f"{user}.toml"
 
     configure.folder, configure.url = tmp_path, f"http://127.0.0.1:{port}"

@@ -163,9 +163,9 @@ def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):
         producer.send(topic, b"%d" % number, partition=0)
     producer.send(topic, b"alone", partition=1)
     producer.close()
-    records, whole = newest_records(options, topic, "omdml", 3, 5.0)
+    records, all_read = newest_records(options, topic, "omdml", 3, 5.0)
     assert sorted(record.value for record in records) == [b"7", b"8", b"9", b"alone"]
-    assert not whole
+    assert not all_read
     assert newest_records(options, topic, "omdml", 10, 5.0).whole
 
 

@@ -53,9 +53,9 @@ class Place:
 
     def omdml(self, *arguments):
         """Run a command in this process; answers what it printed."""
-        command, *rest = arguments
-        group = [command] if command not in ("models", "letters") else [command, rest.pop(0)]
-        printed = CliRunner().invoke(main, [*group, "--config", str(self.file), *rest])
+        command, *options = arguments
+        group = [command] if command not in ("models", "letters") else [command, options.pop(0)]
+        printed = CliRunner().invoke(main, [*group, "--config", str(self.file), *options])
         assert printed.exit_code == 0, printed.output
         return printed.output
 

@@ -149,9 +149,9 @@ def test_a_missing_feature_is_zero_and_an_unknown_one_is_ignored():
     model = MetricTransformer()
     for x, y in samples():
         model.learn_one(x, y)
-    whole = model.transform_one({"tells": 1.0, "noise": 0.0, "more": 0.0})
-    assert model.transform_one({"tells": 1.0}) == whole
-    assert model.transform_one({"tells": 1.0, "noise": None, "more": float("nan"), "stranger": 5}) == whole
+    expected = model.transform_one({"tells": 1.0, "noise": 0.0, "more": 0.0})
+    assert model.transform_one({"tells": 1.0}) == expected
+    assert model.transform_one({"tells": 1.0, "noise": None, "more": float("nan"), "stranger": 5}) == expected
 
 
 def test_before_the_warm_up_is_over_samples_pass_as_they_are():

@@ -136,14 +136,14 @@ def test_the_same_comparisons_give_the_same_bytes_however_they_were_batched(seed
     features, rows, margins = world(seed, [6, 5], events=80)
     options = {"o": {"C": 1.0}, "q": {"eta": 1.0}, "qf": {"mu": 0.2, "k": 2, "trace": 0.01}}[kind]
     learner = {"o": OMDML, "q": Qwise, "qf": Qwise}[kind]
-    whole, single, chunked = (learner(dims_of(features), dtype=dtype, **options) for _ in range(3))
+    in_one_call, single, chunked = (learner(dims_of(features), dtype=dtype, **options) for _ in range(3))
     with mock.patch.object(spectral, "DIRECT", direct):
-        whole.learn_many(rows, features, margin=margins)
+        in_one_call.learn_many(rows, features, margin=margins)
         for row, margin in zip(rows, margins, strict=True):
             single.learn_one(row, features, margin=margin)
         chunked.start(features)
         chunked = in_chunks(chunked, rows, features, margins, seed)
-    assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
+    assert in_one_call.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

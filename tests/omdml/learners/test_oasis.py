@@ -71,10 +71,10 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, C):
 )
 def test_any_chunking_gives_the_same_bytes(seed, dtype, sizes):
     features, init, rows = world(seed, dims=(33, 9))
-    whole = learner(features, init, dtype=dtype)
-    whole.learn_many(rows, features)
+    in_one_call = learner(features, init, dtype=dtype)
+    in_one_call.learn_many(rows, features)
     again = in_chunks(learner(features, init, dtype=dtype), rows, features, itertools.cycle(sizes))
-    assert again.to_bytes() == whole.to_bytes()
+    assert again.to_bytes() == in_one_call.to_bytes()
 
 
 def test_state_sent_as_bytes_amid_a_block_goes_on_identically():

@@ -57,10 +57,10 @@ def test_vectors_of_sets_and_of_elements_are_the_golden_ones():
 def test_the_loss_of_a_set_whose_elements_are_relevant_is_the_golden_one():
     stored = golden()
     for index, expected in enumerate(stored["loss"]):
-        own = stored["owner"] == index
-        v = np.concatenate([stored["v_set"][[index]], stored["v_element"][own], stored["v_element"][~own]])
+        relevant = stored["owner"] == index
+        v = np.concatenate([stored["v_set"][[index]], stored["v_element"][relevant], stored["v_element"][~relevant]])
         logistic, slope = np.array([stored["w"], stored["b"]]), np.zeros(2)
-        loss, _ = judge(v, len(v), 1, own.sum(), logistic, np.zeros_like(v), slope)
+        loss, _ = judge(v, len(v), 1, relevant.sum(), logistic, np.zeros_like(v), slope)
         assert loss == pytest.approx(expected, rel=1e-9)
 
 
@@ -98,8 +98,8 @@ def test_the_walk_equals_the_slow_twin_whose_slopes_are_finite_differences(seed,
 )
 def test_any_chunking_gives_the_same_bytes_also_across_a_restart(seed, dtype, whiten, sizes):
     items, judged = features(seed), judgements(30, seed)
-    whole, parts = (SetNet(dims=DIMS, clusters=3, rank=4, dtype=dtype, whiten=whiten) for _ in range(2))
-    whole.learn_many(judged, items)
+    in_one_call, parts = (SetNet(dims=DIMS, clusters=3, rank=4, dtype=dtype, whiten=whiten) for _ in range(2))
+    in_one_call.learn_many(judged, items)
     start = 0
     for size in [*sizes, 1, 30]:
         parts.learn_many(judged[start : start + size], items) if size > 1 else [
@@ -107,7 +107,7 @@ def test_any_chunking_gives_the_same_bytes_also_across_a_restart(seed, dtype, wh
         ]
         parts = SetNet.from_bytes(parts.to_bytes())
         start += size
-    assert parts.to_bytes() == whole.to_bytes()
+    assert parts.to_bytes() == in_one_call.to_bytes()
 
 
 def test_judged_sets_are_ranked_better_than_by_mean_pooling():

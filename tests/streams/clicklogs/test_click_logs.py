@@ -29,10 +29,11 @@ def joined(kind, text, *changed, actions=("click",), model="shop", **options):
     if kind == "csv":
         entries = csv_rows.entries(numbered(text), Fields(csv_rows.CSV, changed))
     else:
-        known, read = {"ubi": (json_lines.UBI, json_lines.ubi), "metarank": (json_lines.METARANK, json_lines.metarank)}[
-            kind
-        ]
-        entries = json_lines.entries(numbered(text), read, Fields(known, changed), actions)
+        fields, read = {
+            "ubi": (json_lines.UBI, json_lines.ubi),
+            "metarank": (json_lines.METARANK, json_lines.metarank),
+        }[kind]
+        entries = json_lines.entries(numbered(text), read, Fields(fields, changed), actions)
     log = JoinedPages(entries, model, **options)
     lines = list(log.lines())
     pages = [decode(line) for _, line in lines if not isinstance(line, FeedbackError)]

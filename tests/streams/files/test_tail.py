@@ -16,9 +16,9 @@ LONGEST, KEPT = 20, 12
 
 def lines_of(data: bytes, start: int, ended: bool) -> list[Lines]:
     """Slowly: the lines of these bytes that begin at ``start`` or later, one by one, too long ones cut."""
-    *whole, rest = data.split(b"\n")
-    offsets = accumulate((len(line) + 1 for line in whole), initial=0)
-    lines = list(zip(offsets, [*whole, rest] if ended and rest else whole, strict=False))
+    *ended_lines, last = data.split(b"\n")
+    offsets = accumulate((len(line) + 1 for line in ended_lines), initial=0)
+    lines = list(zip(offsets, [*ended_lines, last] if ended and last else ended_lines, strict=False))
     return [Lines(offset, [line]) for offset, line in lines if offset >= start]
 
 

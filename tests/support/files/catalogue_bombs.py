@@ -131,13 +131,13 @@ REFUSED: list[tuple[Bomb, str]] = [
 
 def build(source: Path, target: Path) -> tuple[int, str]:
     """The exit code of ``omdml catalogue build`` in a process of its own with bounded data, and what it said."""
-    said = source.with_suffix(".said")
-    return ended(_build, source, target, said), said.read_text()
+    output = source.with_suffix(".said")
+    return ended(_build, source, target, output), output.read_text()
 
 
-def _build(source: Path, target: Path, said: Path) -> None:
+def _build(source: Path, target: Path, output: Path) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT << 20, LIMIT << 20))
-    sys.stdout = sys.stderr = said.open("w")
+    sys.stdout = sys.stderr = output.open("w")
     main(["catalogue", "build", str(target), str(source)], prog_name="omdml")
 
 

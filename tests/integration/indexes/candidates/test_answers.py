@@ -90,13 +90,13 @@ def test_no_answer_is_of_two_versions_while_the_index_is_switched(shop, database
 def test_another_width_is_found_after_a_switch(shop, database, tmp_path):
     step(shop, database)
     index = candidates_of(shop, database)["shop"]
-    held = index.look()
+    before = index.look()
     widen(shop, tmp_path / "wide")
     shop.publish()
     step(shop, database)
     with pytest.raises(IndexMoved):
-        index.nearest(held, np.zeros(held.indexed.width, np.float32), 5)
-    assert index.look().indexed.width > held.indexed.width
+        index.nearest(before, np.zeros(before.indexed.width, np.float32), 5)
+    assert index.look().indexed.width > before.indexed.width
     index.close()
 
 
@@ -272,11 +272,11 @@ def test_a_role_that_may_only_read_is_enough_for_postgresql(shop, postgres):
     database.execute(f"GRANT SELECT ON omdml_shop, omdml_sync TO {name}")
     database.execute(f"GRANT USAGE ON SCHEMA public TO {name}")
     try:
-        start, _, rest = database.address.partition("://")
-        reading = Postgres(f"{start}://{name}:secret-of-the-reader@{rest.rpartition('@')[2]}")
+        scheme, _, location = database.address.partition("://")
+        reading = Postgres(f"{scheme}://{name}:secret-of-the-reader@{location.rpartition('@')[2]}")
         index = candidates_of(shop, reading)["shop"]
-        held = index.look()
-        assert len(index.nearest(held, held.places[0], 5)) == 5
+        contents = index.look()
+        assert len(index.nearest(contents, contents.places[0], 5)) == 5
         assert "secret" not in str(index)
         index.close()
     finally:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omdml import DCA, merge, start_from_pairs
 from omdml.evaluate import mean_average_precision
 from tests.support.deep import examples
-from tests.support.learning.dca import heard, learner, world
+from tests.support.learning.dca import count_margins, learner, world
 
 
 @pytest.mark.parametrize(("events", "expected"), [(1, 0.8 * 12**0.5), (100, 0.8 * 0.12**0.5)])
@@ -89,7 +89,7 @@ def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(dat
                 losses = model._engine.state.hedge[:2]
                 # the worst there can be: who has lost less is wrong by as much as possible
                 margins = np.where(losses <= losses.min(), 1.0, -1.0) if worst else draw.normal(0, 1, 2)
-                heard(model, margins[:, None])
+                count_margins(model, margins[:, None])
                 assert model.hedge_loss <= model.hedge_loss_bound + 1e-9
         while len(models) > 1 and data.draw(st.booleans()):
             models = [merge(models[0], models[1]), *models[2:]]

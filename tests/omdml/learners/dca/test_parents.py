@@ -61,12 +61,12 @@ def shares_of_parent(model):
 
 def test_at_its_start_a_learner_serves_what_its_parent_does():
     features, _, _, _ = world(1)
-    for known in (3, 200, 1200):
-        child, parent = begun_from(features, known)
+    for parent_version in (3, 200, 1200):
+        child, parent = begun_from(features, parent_version)
         assert (child.version, child.figures["parent_share"]) == (0, 1.0)
         np.testing.assert_allclose(child.metric.embed(features), parent.metric.embed(features), atol=1e-6)
         metric, version = child.parent
-        assert version == known
+        assert version == parent_version
         assert metric.embed(features).tobytes() == parent.metric.embed(features).tobytes()
 
 

@@ -154,10 +154,10 @@ def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(tmp_p
 @pytest.mark.parametrize("left", [1, 9, 60])
 def test_a_line_that_was_not_finished_is_nothing_and_is_written_over(tmp_path, shop, left):
     change(shop, Change(id="i5", delete=True))
-    whole = (tmp_path / "c" / CHANGES).read_bytes()
+    first_line = (tmp_path / "c" / CHANGES).read_bytes()
     change(shop, Change(id="i6", features=VECTORS, attributes={"price": 3}))
     full = (tmp_path / "c" / CHANGES).read_bytes()
-    (tmp_path / "c" / CHANGES).write_bytes(full[: len(whole) + left])
+    (tmp_path / "c" / CHANGES).write_bytes(full[: len(first_line) + left])
 
     opened = MappedCatalogue(tmp_path / "c")
     assert (opened.rows(["i6"])[0], opened.shown.position) == (6, 1)
@@ -220,10 +220,10 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
     assert failures == []
 
 
-def changing(folder: str, told: str) -> None:
+def changing(folder: str, report: str) -> None:
     """Put two items alike, over and over; say after each time how often."""
     catalogue, draw = MappedCatalogue(folder), np.random.default_rng()
-    with open(told, "ab", buffering=0) as file:
+    with open(report, "ab", buffering=0) as file:
         while True:
             vectors = raw_item(draw)
             change(catalogue, Change(id="left", features=vectors), Change(id="right", features=vectors))
@@ -270,6 +270,6 @@ def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mappe
         if mapped:
             assert_allclose(catalogue.mapped[row], catalogue.map.apply(expected)[0], atol=1e-5)
     (row,) = catalogue.rows(["new0"])
-    whole = catalogue.scale({name: np.array([raw[0][name]]) for name in raw[0]})
-    assert_allclose(catalogue.features["shape"][row], whole["shape"][0], atol=1e-6)
-    assert not np.allclose(catalogue.features["noise"][row], whole["noise"][0], atol=1e-3)
+    scaled = catalogue.scale({name: np.array([raw[0][name]]) for name in raw[0]})
+    assert_allclose(catalogue.features["shape"][row], scaled["shape"][0], atol=1e-6)
+    assert not np.allclose(catalogue.features["noise"][row], scaled["noise"][0], atol=1e-3)
