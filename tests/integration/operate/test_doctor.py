@@ -118,13 +118,13 @@ def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(ka
         f'[store]\nurl = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n'
         '[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
-    asked = ["letters", "list", "--config", str(file)]
-    first = CliRunner().invoke(main, asked)
+    command = ["letters", "list", "--config", str(file)]
+    first = CliRunner().invoke(main, command)
     assert (first.exit_code, first.output.strip()) == (0, "no dead letters")
     admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
     admin.alter_group_offsets(topic, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
     admin.close()
-    listed = CliRunner().invoke(main, asked)
+    listed = CliRunner().invoke(main, command)
     assert listed.exit_code != 0
     assert f"there is no topic {topic}.letters for dead letters" in listed.output
     # Neither does the console.

@@ -36,18 +36,18 @@ def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(pl
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
     assert worker.stop() == 0
     before = place.states()
-    well = place.omdml("status")
-    assert well.exit_code == 0, well.output
-    assert "what is wrong, what to do" in flowing(well.output)
-    assert well.output.count("nothing") == 2
+    sound = place.omdml("status")
+    assert sound.exit_code == 0, sound.output
+    assert "what is wrong, what to do" in flowing(sound.output)
+    assert sound.output.count("nothing") == 2
 
     valkey_server.flush()
     worker = place.worker()
     assert worker.wait(60) == 3
     assert "omdml topics rewind" in worker.said
-    ill = place.omdml("status")
-    assert ill.exit_code == 1
-    assert "omdml topics rewind" in flowing(ill.output)
+    emptied = place.omdml("status")
+    assert emptied.exit_code == 1
+    assert "omdml topics rewind" in flowing(emptied.output)
 
     rewound = place.omdml("rewind", "--yes")
     assert rewound.output.startswith("0 models deleted; workers begin at the beginning\n")

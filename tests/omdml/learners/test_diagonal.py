@@ -207,8 +207,8 @@ def test_the_regulariser_draws_the_weights_at_every_comparison(regulariser, ends
 def test_regions_that_tell_nothing_lose_their_weight():
     draw = np.random.default_rng(7)
     label = draw.integers(0, 4, 400)
-    told, noise = draw.normal(0, 1, (4, 5))[label] + draw.normal(0, 0.3, (400, 5)), draw.normal(0, 1, (400, 10))
-    features = {"regions": np.hstack([noise[:, :5], told, noise[:, 5:]])}
+    informative, noise = draw.normal(0, 1, (4, 5))[label] + draw.normal(0, 0.3, (400, 5)), draw.normal(0, 1, (400, 10))
+    features = {"regions": np.hstack([noise[:, :5], informative, noise[:, 5:]])}
     same, other = (
         np.array([draw.choice(np.flatnonzero(test(label, c))) for c in label]) for test in (np.equal, np.not_equal)
     )

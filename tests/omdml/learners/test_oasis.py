@@ -79,29 +79,29 @@ def test_any_chunking_gives_the_same_bytes(seed, dtype, sizes):
 
 def test_state_sent_as_bytes_amid_a_block_goes_on_identically():
     features, init, rows = world(1)
-    whole, model = learner(features, init), learner(features, init)
-    whole.learn_many(rows, features)
+    in_one_call, model = learner(features, init), learner(features, init)
+    in_one_call.learn_many(rows, features)
     for row in rows:
         model = OASIS.from_bytes(model.to_bytes())
         model.learn_one(row, features)
-    assert model.to_bytes() == whole.to_bytes()
+    assert model.to_bytes() == in_one_call.to_bytes()
 
 
-@pytest.mark.parametrize("at", [0, 21, 79])
+@pytest.mark.parametrize("number", [0, 21, 79])
 @pytest.mark.parametrize("column", [0, 1, 2])
-def test_a_value_not_finite_names_its_row_and_changes_no_state(at, column):
+def test_a_value_not_finite_names_its_row_and_changes_no_state(number, column):
     features, init, rows = world(2)
     rows[rows == 39] = 0
     features["m1"][39, 2] = np.nan
     model = learner(features, init)
     model.learn_many(rows[:5], features)
     before = model.to_bytes()
-    rows[at, column] = 39
-    with pytest.raises(FeedbackError, match=f"comparison {at}: item in row 39 of modality 'm1'") as caught:
+    rows[number, column] = 39
+    with pytest.raises(FeedbackError, match=f"comparison {number}: item in row 39 of modality 'm1'") as caught:
         model.learn_many(rows, features)
-    assert (caught.value.row, caught.value.reason) == (at, "not_finite")
+    assert (caught.value.row, caught.value.reason) == (number, "not_finite")
     assert model.to_bytes() == before
-    rows[at, column] = 0
+    rows[number, column] = 0
     # What the refused call left in working space does not matter.
     model.learn_many(rows, features)
     again = in_chunks(OASIS.from_bytes(before), rows, features, itertools.cycle([0, 3]))

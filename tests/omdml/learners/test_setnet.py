@@ -112,7 +112,7 @@ def test_any_chunking_gives_the_same_bytes_also_across_a_restart(seed, dtype, wh
 
 def test_judged_sets_are_ranked_better_than_by_mean_pooling():
     items, label = labelled()
-    model = SetNet(dims={"told": 6, "noise": 10}, rank=32)
+    model = SetNet(dims={"signal": 6, "noise": 10}, rank=32)
     model.learn_many(judged_by_label(label, 1500), items)
     draw = np.random.default_rng(5)
     sets = [draw.choice(len(label), 3, replace=False) for _ in range(400)]

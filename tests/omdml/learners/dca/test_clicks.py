@@ -33,18 +33,18 @@ def test_a_few_triplets_beat_plain_features_and_wrong_answers_hardly_matter():
     swapped[wrong] = rows[wrong][:, [0, 2, 1]]
     queries = np.arange(100)
 
-    def right(metric):
+    def mean_precision(metric):
         return mean_average_precision(metric.embed(features), labels, queries)
 
     few, clean, noisy = (learner(features) for _ in range(3))
     few.start(features)
-    plain = right(few.metric)
+    plain = mean_precision(few.metric)
     few.learn_many(rows[:100], features)
     clean.learn_many(rows, features)
     noisy.learn_many(swapped, features)
-    assert right(few.metric) > plain + 0.1
-    assert right(clean.metric) > right(few.metric) > plain
-    assert right(noisy.metric) > right(clean.metric) - 0.05
+    assert mean_precision(few.metric) > plain + 0.1
+    assert mean_precision(clean.metric) > mean_precision(few.metric) > plain
+    assert mean_precision(noisy.metric) > mean_precision(clean.metric) - 0.05
 
 
 def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():

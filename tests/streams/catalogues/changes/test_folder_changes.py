@@ -221,7 +221,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
 
 
 def changing(folder: str, report: str) -> None:
-    """Put two items alike, over and over; say after each time how often."""
+    """Give two items the same new vectors, over and over; write a byte into ``report`` after each time."""
     catalogue, draw = MappedCatalogue(folder), np.random.default_rng()
     with open(report, "ab", buffering=0) as file:
         while True:
@@ -232,9 +232,9 @@ def changing(folder: str, report: str) -> None:
 
 @pytest.mark.parametrize("kill", range(examples(10)))
 def test_a_writer_that_is_killed_leaves_whole_changes_and_loses_none(tmp_path, shop, kill):
-    process = FORKS.Process(target=changing, args=(str(tmp_path / "c"), str(tmp_path / "told")), daemon=True)
+    process = FORKS.Process(target=changing, args=(str(tmp_path / "c"), str(tmp_path / "report")), daemon=True)
     process.start()
-    report = tmp_path / "told"
+    report = tmp_path / "report"
     while not (report.exists() and report.stat().st_size > 3 * kill):
         assert process.is_alive()
         # Without a pause this would take a processor from the writer.
