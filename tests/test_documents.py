@@ -34,7 +34,7 @@ COMMANDS = [
     for find, complete in ((typed, True), (mentioned, False))
     for words in find(read(name))
 ]
-# What stands for a value that readers choose, such as MODEL, or for several words.
+# A placeholder for a value that readers choose, such as MODEL, or for several words.
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_-]*|\.\.\.")
 MAKE = re.compile(r"^(?:\$ )?make ([a-z-]+)", re.MULTILINE)
 OWN_ITEMS = read("docs/quickstart.md").partition("## Use your own items")[2]

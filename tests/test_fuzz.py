@@ -156,7 +156,7 @@ def test_options_of_any_type_and_size_are_sound_or_refused(table, environment):
 
 @functools.cache
 def state(name: str, dtype: str = "float32") -> tuple[dict, dict]:
-    """What a learner has learned, its block still open: arrays, and what is said of them."""
+    """The state of a learner in the middle of a block: arrays, and their description."""
     model = small_learner(name, dtype=dtype)
     learn(model, *comparisons(name), end=21)
     return unpack(model.to_bytes())
@@ -164,7 +164,7 @@ def state(name: str, dtype: str = "float32") -> tuple[dict, dict]:
 
 @st.composite
 def changed(draw, arrays, described, keep=()):
-    """The same bytes but for a change of the arrays, of what is said of them, or both, under digests that fit."""
+    """The same state with the arrays, their description or both changed, under digests that fit."""
     which = draw(st.sampled_from(["arrays", "words", "both"]))
     arrays = draw(altered_arrays(arrays)) if which != "words" else arrays
     words = {name: value for name, value in described.items() if name not in ("format", "sha256")}

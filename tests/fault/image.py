@@ -128,7 +128,7 @@ def service(folder: Path) -> Iterator[tuple[Container, Container]]:
 
 
 def click(node: Container, count: int) -> None:
-    """Send so many clicks to the node."""
+    """Send ``count`` clicks to the node."""
     lines = (
         json.dumps({"type": "triplet", "model": "shop", "query": f"i{q}", "relevant": f"i{r}", "irrelevant": f"i{s}"})
         for q, r, s in triplets(count).tolist()

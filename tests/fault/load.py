@@ -7,7 +7,7 @@ import threading
 from omdml.errors import SourceError
 from tests.support.worlds import events
 
-# A load can send at most so many events.
+# The most events that a load can send.
 MOST = 200_000
 # Each burst is one publication and one swap: more of them keep the processors busy and show nothing more.
 BURST = 20

@@ -105,7 +105,7 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
         return checkpoint is not None and checkpoint.next == last.offset + 1
 
     def learns(count: int, contrary: bool = False) -> int:
-        """Send so many events, wait until they are learned or held out, and return the version that is live."""
+        """Send ``count`` events, wait until they are learned or held out, and return the version that is live."""
         nonlocal sent
         for number, event in enumerate(events(count, seed=sent)):
             click = json.loads(event)

@@ -81,7 +81,7 @@ class Placement(NamedTuple):
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
-# One of so many events is held out, unless a test configures another number.
+# One of 50 events is held out, unless a test configures another number.
 GUARD_EVERY = 50
 
 
@@ -97,7 +97,7 @@ def drawn(secret: bytes, every: int) -> Callable[[str, Event], bool]:
 
 
 class Finding(NamedTuple):
-    """Something that does not add up: a word for it, so many events, and a sentence that names positions."""
+    """Something that does not add up: a word for it, a number of events, and a sentence that names positions."""
 
     what: str
     events: int

@@ -17,7 +17,7 @@ from deploy.local.ports import free_port
 
 __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
-# Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
+# Tests give the times that they need alone. Others may run at the same time, and a machine of CI may be slow.
 # A test waits only until its condition holds, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
 # A condition that came true is noticed at most LATE_S later; in short waits, a twentieth of the time waited later.
@@ -118,7 +118,7 @@ class Process:
 
 
 def patient(timeout_s: float) -> float:
-    """How long to wait for something that takes at most so many seconds if nothing else runs."""
+    """How long to wait for something that takes at most this many seconds if nothing else runs."""
     return min(timeout_s * PATIENCE, timeout_s + MOST_S)
 
 

@@ -65,7 +65,7 @@ class WatchedService:
     # The processes
 
     def run(self, command, *options):
-        """Configure and start a process; Prometheus is not told."""
+        """Configure and start a process, which Prometheus does not scrape yet."""
         port = self.ports[command] = free_port()
         settings = {
             "log": {"kind": "kafka", "servers": self.kafka.servers, "topic": self.topic, "member": command},
@@ -121,7 +121,7 @@ class WatchedService:
         return version_served(self.ports["node"]) or 0
 
     def learns(self, count=1, limit_s=90):
-        """Wait until the node answers with so many events more."""
+        """Wait until the node answers with a version of this many more events."""
         least = self.version() + count
         wait_for(lambda: self.version() >= least, f"version {least}", limit_s, self.worker)
 

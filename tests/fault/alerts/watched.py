@@ -92,7 +92,7 @@ class Watched:
         return self
 
     def run(self, command, name="", url="", **sections):
-        """One more worker or node, with options over those that all have; Prometheus is not told."""
+        """One more worker or node, with options over those that all have; Prometheus does not scrape it."""
         port, name = free_port(), name or command
         options = {
             "log": {"kind": "kafka", "servers": self.kafka.servers, "topic": self.topic, "member": name},

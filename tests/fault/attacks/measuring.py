@@ -53,7 +53,7 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
         if not killed and time.monotonic() - begin > limit_s:
             child.kill()
             killed = True
-        # Nothing tells of an end, of what is written and of time that is up together: it looks again.
+        # No single call waits for the end, for output and for the time limit, so it looks again and again.
         time.sleep(PAUSE_S)
     child.returncode = os.waitstatus_to_exitcode(status)
     code = None if killed else child.returncode

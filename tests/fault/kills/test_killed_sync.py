@@ -69,7 +69,7 @@ class Changing:
 
 
 def is_writing(process):
-    """Whether the last that a sync said is that it brings something."""
+    """Whether the last log line of a sync says that it brings a version."""
     return process.said.count("sync_writing") > process.said.count("sync_current")
 
 

@@ -76,7 +76,7 @@ class LiveVectors:
         return lambda: str(self.newest()) != before
 
     def has_all(self, total):
-        """Whether the live vector has every part, and these add up to so many events."""
+        """Whether the live vector has every part, and these add up to ``total`` events."""
         vector = self.newest()
         return vector is not None and len(vector.parts) == PARTITIONS and sum(vector.positions.values()) == total
 

@@ -58,7 +58,7 @@ def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_role("status")).to_have_text(SETTLED)
     mark(page, [0], [1])
-    # The browser tells of the one answer 401.
+    # The browser logs the one answer 401.
     assert [message for message in opened.errors if "401" in message] == opened.errors
     assert len(opened.errors) == 1
     opened.errors.clear()
@@ -78,7 +78,7 @@ def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, br
         shop.publish()
         node._refresher.refresh("shop")
         expect(page.locator("#live")).to_contain_text("version 20 is live")
-        # The first request has no token, and the browser tells of that.
+        # The first request has no token, and the browser logs the refusal.
         assert len(opened.errors) == 1
         assert "401" in opened.errors[0]
         context.close()

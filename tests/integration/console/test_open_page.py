@@ -285,7 +285,7 @@ def test_the_history_goes_on_if_the_query_left_the_catalogue(tmp_path, site, bro
         expect(page.locator(".two h3")).to_have_count(2)
         httpx.delete(f"{site.url}/items/i5", params={"model": "shop"}).raise_for_status()
         version = go_live(shop, site)
-        # What is said passes, so it is looked for first.
+        # The message disappears, so it is looked for first.
         expect(page.get_by_role("status")).to_contain_text("i5")
         expect(page.get_by_role("cell", name=str(version), exact=True)).to_be_visible()
 

@@ -128,7 +128,7 @@ def test_pages_that_show_a_model_say_that_it_was_deleted(tmp_path, browser):
             expect(each_page.locator("#live")).to_have_text("version 0 is live")
         expect(watch.locator(".big b").first).to_have_text("0")
         expect(answered).to_contain_text("version 0, answered")
-        # A page that is opened now hears of the newest step first.
+        # A page that is opened now shows the newest step first.
         page.reload()
         expect(answered).to_contain_text("version 0, answered")
         expect(page.locator("#live")).to_have_text("version 0 is live")
@@ -340,7 +340,7 @@ def test_versions_keeps_still_under_a_hand_while_versions_come(tmp_path, site, b
         assert history.evaluate("(table) => table.scrollLeft") == 150
         expect(pin).to_be_focused()
         expect(page.get_by_role("region", name="Matrices")).to_be_visible()
-        # Whoever is about to press a button of a line presses that one.
+        # A button does not move away while somebody is about to press it.
         history.get_by_role("button", name="Roll back").first.hover()
         newer = go_live(page)
         expect(history.get_by_role("cell", name=newer, exact=True)).to_have_count(0)

@@ -46,7 +46,7 @@ def console(shop, site, browser):
 
 
 def heard(page):
-    """What a screen reader would have told since the last call."""
+    """What a screen reader would have read aloud since the last call."""
     return page.evaluate("heard.splice(0)")
 
 
@@ -208,7 +208,7 @@ def test_a_version_that_learned_my_marks_is_announced_once(console, shop, site):
         # It is seen once, too: at the bottom only if it cannot be seen above the results.
         words = page.locator("#said p")
         assert words.evaluate("(words) => words.offsetHeight > 1") == scrolled
-        # What moved is told with each result.
+        # Each result says how far it moved.
         moved = page.locator(".results .card", has=page.locator(".moved-up")).first
         expect(moved).to_have_attribute("aria-label", re.compile(r"^\d+\. i\d+, up \d+$"))
         page.reload()

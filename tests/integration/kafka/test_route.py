@@ -256,7 +256,7 @@ def test_routers_that_kafka_forgot_wait_for_an_operator_and_route_nothing_again(
     for way in ("--begin beginning", "--begin end", f"--group {route.group} --topic {route.origin} --reset-offsets"):
         assert way in output
     route.check()
-    # If it is told to go on at the end, I expect that of itself the next one knows where it is.
+    # If one is started with --begin end, I expect the next one to know its position without this option.
     router = route.router(options=("--begin", "end"))
     wait_for(lambda: "assigned" in router.said, "it to have partitions", 60, router)
     route.send(50)

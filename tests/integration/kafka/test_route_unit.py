@@ -40,7 +40,7 @@ def test_a_routers_unit_starts_routes_comes_back_after_a_kill_and_stops(machine,
     until(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz", verify=False).status_code == 200, 60)
     route.wait()
     assert machine.show(UNIT, "ActiveState", "StatusText") == ["active", f"routing into {route.target}"]
-    # Killed: it is back by itself, and goes on where it was.
+    # After a kill it is started again, and goes on where it was.
     machine.ask("kill", "--signal=KILL", UNIT)
     route.send(50)
     until(lambda: machine.show(UNIT, "NRestarts", "ActiveState") == ["1", "active"], 60)

@@ -78,7 +78,7 @@ def letters(secured):
 
 @pytest.fixture
 def command(place, monkeypatch):
-    """Runs an omdml command that ends by itself, without a process of its own: exit code, what it said."""
+    """Runs an omdml command that ends by itself in this process; returns exit code and output."""
     monkeypatch.chdir(place.folder)
 
     def run_here(*arguments):
@@ -89,7 +89,7 @@ def command(place, monkeypatch):
 
 
 def run(folder, *arguments):
-    """An omdml command to its end: exit code, what it said."""
+    """Runs an omdml command to its end; returns exit code and output."""
     process = ForkedProcess(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
     return process.wait(60.0), process.said
 

@@ -133,7 +133,7 @@ def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(ka
 
 
 def test_a_topic_of_dead_letters_made_while_somebody_looks_is_not_missing(kafka, new_topic, monkeypatch):
-    # Given a worker that makes the topic and joins the group right after somebody looked for the topic
+    # Given a worker that creates the topic and joins the group right after the doctor looked for the topic
     topic = new_topic()
     log = KafkaLog(servers=kafka.servers, topic=topic, group=topic)
     consumers = []

@@ -109,7 +109,7 @@ def test_another_generation_takes_the_place_in_redis_only_if_asked_to(items: Pat
     assert open_catalogue(target).generation == before.generation
     assert run(target, other, "--replace").exit_code == 0
     assert open_catalogue(target).generation != before.generation
-    # Whoever has the old one open goes on with it.
+    # A process that has the old catalogue open goes on with it.
     assert before.refresh() == 0
 
 

@@ -68,7 +68,7 @@ class Place:
         return answer["version"], {item["id"]: item["distance"] for item in answer["items"]}
 
     def learned(self, version):
-        """Wait until so many comparisons are live."""
+        """Wait until this many comparisons are live."""
         wait_for(lambda: self.nearest(id="i1")[0] == version, f"version {version} to be live", 60, self.worker)
 
     def expected(self, row, features, **others):

@@ -217,7 +217,7 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
         wait_for(lambda: place.served() == 1, "the event to be live", 30, place.worker)
         assert explained()["since_then"] == "sent again"
         (other,) = listed(open="true")["letters"]
-        # What nobody can correct is dismissed, and open no more.
+        # What nobody can correct is dismissed, and no longer open.
         assert settle("dismiss", other["position"])["settled"] == 1
         assert listed(open="true")["total"] == 0
         seen = node.get("/status").raise_for_status().json()

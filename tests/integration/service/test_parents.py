@@ -51,7 +51,7 @@ class Place:
         self.sink.flush()
 
     def learned(self, model, version):
-        """Wait until so many comparisons are live."""
+        """Wait until this many comparisons are live."""
         awaited = f"version {version} of {model} to be live"
         wait_for(lambda: (self.answer(model) or {}).get("version") == version, awaited, 60, self.worker)
 

@@ -79,7 +79,7 @@ class Followed:
         )
         self.url = f"http://127.0.0.1:{self.ports['node']}"
         wait_for(lambda: self.answers("/readyz"), "the node to be ready", 60, self.node)
-        # Of the first version that a node loads nobody knows how long its clicks took.
+        # For the first version that a node loads it is not known how long its clicks took.
         wait_for(lambda: "model_live" in self.node.said, "the node to load a version", 60, self.node)
 
     def answers(self, path):

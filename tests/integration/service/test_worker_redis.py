@@ -13,7 +13,7 @@ from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 @pytest.fixture(params=[RedisServer, ValkeyServer])
 def server(request):
-    """A server that keeps a dump of what it held when it was told to, and begins with that."""
+    """A server that writes a dump only on request, and starts with the last one."""
     with request.param(durable=False) as running:
         yield running
 

@@ -18,7 +18,7 @@ EMBEDDING = ["lomdml", "dca", "omdml", "qwise", "diagonal", "cpmtml", "stml", "u
 
 
 def samples(count=200, seed=0):
-    """Two classes that one feature in three tells apart."""
+    """Two classes, which differ in one of three features."""
     draw = np.random.default_rng(seed)
     for _ in range(count):
         y = int(draw.integers(2))

@@ -342,7 +342,7 @@ def test_a_start_has_unit_spread_in_every_task(learner, init):
 
 
 def test_opposed_tasks_are_both_learned():
-    """Two labels an item that have nothing to do with each other, each told by other coordinates."""
+    """Two labels an item that have nothing to do with each other, each shown by other coordinates."""
     draw = np.random.default_rng(15)
     labels = {task: draw.integers(0, 5, 300) for task in ("look", "use")}
     parts = [draw.normal(0, 1, (5, 6))[label] + draw.normal(0, 0.5, (300, 6)) for label in labels.values()]

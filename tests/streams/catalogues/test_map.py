@@ -208,7 +208,7 @@ def test_a_map_of_other_items_is_refused(shop: MappedCatalogue, tmp_path: Path) 
 
 
 def build(*arguments: object) -> str:
-    """``omdml catalogue build``; what it said."""
+    """Run ``omdml catalogue build``; returns its output."""
     done = CliRunner().invoke(main, ["catalogue", "build", *map(str, arguments)])
     assert done.exit_code == 0, done.output
     return done.output

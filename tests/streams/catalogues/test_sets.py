@@ -68,7 +68,7 @@ def test_sets_are_added_with_items_and_may_hold_older_ones(tmp_path: Path) -> No
     assert shared.refresh() == 3
     assert _elements(shared) == {"p-1": [1, 0], "größe": [2], "p-9": [4, 0], "p-8": [6]}
     assert _elements(MappedCatalogue(shared.path)) == _elements(shared)
-    # Whoever took the mapping before goes on with it.
+    # A mapping that was taken before does not change.
     assert list(sets_before) == list(PHOTOS)
     shared.verify()
 

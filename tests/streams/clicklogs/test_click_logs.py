@@ -1,4 +1,4 @@
-"""Click logs become pages: each format as it is published, whole logs in bounded memory, and what is left out is told.
+"""Click logs become pages: each format as it is published, whole logs in bounded memory, what is left out is counted.
 
 published/ holds the examples of o19s/ubi and of metarank/metarank themselves.
 """
@@ -202,7 +202,7 @@ def test_a_log_of_any_length_holds_few_pages_open_and_counts_what_it_lost():
         for number, line in log.lines():
             sent.append((number, decode(line).id))
             most = max(most, len(log._open))
-        # Then never more than that many are open, pages come in the order of the log, and none is lost untold
+        # Then never more than that many are open, pages come in the order of the log, and none is lost without a count
         assert most <= room
         assert sent == sorted(sent)
         gone = log.left_out[f"clicks on a page that is not among the last {room:,}"]

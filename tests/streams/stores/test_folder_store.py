@@ -264,7 +264,7 @@ def test_whoever_only_reads_makes_nothing_and_finds_a_store_without_anything(sto
     assert watch.wait(0.01) == set()
     store.delete("shop")
     assert not store.path.exists()
-    # Whoever reads hears of what the first writer makes.
+    # Readers see what the first writer makes.
     published(DirectoryStore(store.path), 1)
     assert watch.wait(10) == {"shop"}
     assert live(store).version == 1

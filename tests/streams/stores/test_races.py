@@ -33,7 +33,7 @@ def meanwhile(monkeypatch, owner, name, something):
 
 
 def test_an_owner_succeeded_while_it_publishes_is_fenced(monkeypatch):
-    # A folder tells only when the epoch's own folder is gone.
+    # A folder store notices it only when the folder of the epoch is gone.
     store = MemoryStore()
     epoch = published(store, 1)
     meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))

@@ -130,7 +130,7 @@ REFUSED: list[tuple[Bomb, str]] = [
 
 
 def build(source: Path, target: Path) -> tuple[int, str]:
-    """The exit code of ``omdml catalogue build`` in a process of its own with bounded data, and what it said."""
+    """The exit code of ``omdml catalogue build`` in a process of its own with bounded data, and its output."""
     output = source.with_suffix(".said")
     return ended(_build, source, target, output), output.read_text()
 

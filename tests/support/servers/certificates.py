@@ -18,7 +18,7 @@ class Certificate(NamedTuple):
 
 
 class Authority:
-    """Signs certificates; whoever trusts :attr:`certificate` trusts these."""
+    """Signs certificates; clients that trust :attr:`certificate` trust these."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder

@@ -21,7 +21,7 @@ def more_partitions(service: Service, chance: Random) -> None:
         admin.create_partitions({service.topic: partitions})
     finally:
         admin.close()
-    # Nothing tells when every sender has asked again which partitions there are.
+    # No sign shows when every sender has asked again which partitions exist.
     time.sleep(HEARD_S)
     service.load.rest()
     oracle = service.oracle()

@@ -45,7 +45,7 @@ def ahead_s(folder: Path) -> float:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a process whose wall clock is as the folder's file says."""
+    """The environment of a process whose wall clock follows the file in this folder."""
     return {**os.environ, "LD_PRELOAD": str(folder / LIBRARY), "CLOCK_FILE": str(folder / FILE)}
 
 
