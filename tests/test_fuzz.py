@@ -126,7 +126,7 @@ variables = st.dictionaries(
 
 
 def check_that_it_can_be_used(configuration: Configuration) -> None:
-    """What every command does with a configuration."""
+    """Do what every command does with a configuration."""
     repr(configuration)
     for name, model in configuration.models.items():
         assert configuration.match(name) == (name, model)
@@ -174,7 +174,7 @@ def changed(draw, arrays, described, keep=()):
 
 
 def check_that_it_goes_on(model: Learner, name: str) -> None:
-    """What a worker does with a learner that it loaded."""
+    """Do what a worker does with a learner that it loaded."""
     assert Learner.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
     model.metric.to_tensors()
     if dict(model.dims) == DIMS and model.name == name:
@@ -193,7 +193,7 @@ def test_a_learner_s_state_of_any_content_goes_on_or_is_refused(data):
 
 @functools.cache
 def snapshot(name: str) -> bytes:
-    """What a node gets of a learner."""
+    """The snapshot that a node gets of a learner."""
     return Snapshot(
         model="m", learner=name, version=21, generation="g", event_time=None, oldest_event_time=None,
         progress={"mistake_rate": 0.5}, metric=Learner.from_bytes(pack(*state(name))).metric,
@@ -201,7 +201,7 @@ def snapshot(name: str) -> bytes:
 
 
 def check_that_it_answers(loaded: Snapshot) -> None:
-    """What a node does with a snapshot that it loaded."""
+    """Do what a node does with a snapshot that it loaded."""
     metric = Snapshot.from_bytes(loaded.to_bytes()).metric
     if metric.dims == DIMS:
         items = {name: np.ones((4, size), np.float32) for name, size in DIMS.items()}
@@ -219,7 +219,7 @@ def test_a_snapshot_of_any_content_answers_or_is_refused(data):
 
 @functools.cache
 def checkpoint() -> bytes:
-    """What a worker saved of a model after 60 events, some of which it held out."""
+    """The checkpoint that a worker saved after 60 events, some of which it held out."""
     place = world()
     place.log, place.store, place.graves = MemoryLog(), MemoryStore(), MemoryLog()
     place.send(*worlds.events(60))
@@ -230,7 +230,7 @@ def checkpoint() -> bytes:
 
 
 def check_that_it_is_resumed(loaded: Checkpoint) -> None:
-    """What a worker does with a checkpoint that its store has of a model."""
+    """Do what a worker does with a checkpoint that its store has of a model."""
     place, store = world(), MemoryStore()
     store.save(msgspec.structs.replace(loaded, model="shop"), store.claim("shop").epoch)
     spec = Specs(place.configuration, {"items": place.catalogue}).find("shop")
@@ -275,7 +275,7 @@ def files() -> dict[str, bytes]:
 
 @st.composite
 def another_catalogue(draw):
-    """The same files, one of them damaged, or the manifest another; digests of what is read whole fit."""
+    """The same files, one of them damaged, or the manifest another; digests of files that are read whole fit."""
     folder = dict(files())
     name = draw(st.sampled_from(sorted(folder)))
     manifest = json.loads(folder[MANIFEST])

@@ -29,7 +29,7 @@ def log(count=10, partition=HOME, first=0, number=0):
 
 
 def judge(events, **options):
-    """What an oracle says of these events, on four partitions."""
+    """An oracle of these events, on four partitions."""
     return Oracle(events, FOUR, lambda _, event: event.offset == DRAWN, **options)
 
 

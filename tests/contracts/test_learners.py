@@ -26,7 +26,7 @@ pytestmark = pytest.mark.parametrize("name", sorted(LEARNERS))
 
 
 def distances(metric, p, q):
-    """What the metric says of pairs of rows, higher being further apart."""
+    """The negative scores of pairs of rows under the metric: the higher, the further apart."""
     items = features()
     return np.array([
         -metric.score({n: x[i] for n, x in items.items()}, {n: x[[j]] for n, x in items.items()})[0]
@@ -35,7 +35,7 @@ def distances(metric, p, q):
 
 
 def snapshot(model):
-    """What a node gets, after its way through bytes."""
+    """The snapshot that a node gets, read from its bytes."""
     sent = Snapshot(
         model="m", learner=model.name, version=model.version, generation="g", event_time=None, oldest_event_time=None,
         progress={}, metric=model.metric,
@@ -243,7 +243,7 @@ def test_a_modality_that_the_learner_does_not_have_is_passed_over(name):
 
 
 def halfway(name):
-    """A learner that has learned the first half of these comparisons, and all of them."""
+    """A learner that has learned the first half of these comparisons; and all comparisons."""
     rows, columns = comparisons(name)
     model = small_learner(name)
     learn(model, rows, columns, 0, 48)

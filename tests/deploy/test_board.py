@@ -70,7 +70,7 @@ def test_a_slow_click_is_followed_through_every_stage():
 
 
 def checked(promtool, folder, queries):
-    """What promtool says of these queries, as rules that record them."""
+    """The verdict of promtool on these queries, as rules that record them."""
     rules = [{"record": f"query_{number}", "expr": plain(query)} for number, query in enumerate(queries)]
     (folder / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
     return run(promtool, folder, "check", "rules", "queries.yml")

@@ -175,7 +175,7 @@ def test_a_worker_goes_on_behind_a_gap_as_the_runbook_says(machine):
 
 
 def command_line(machine):
-    """How the worker that runs was called."""
+    """The command line of the running worker."""
     (pid,) = machine.show(WORKER, "MainPID")
     return machine.inside("cat", f"/proc/{pid}/cmdline").replace("\0", " ")
 
@@ -188,7 +188,7 @@ def call(machine, command):
 
 
 def operate(machine, row, environment=""):
-    """Call what a row of the runbook's table says; answers what that printed. Fails if it failed."""
+    """Call the command in a row of the runbook's table; returns its output. Fails if it failed."""
     command, *_ = operators_commands("Under systemd")[row]
     command = command.replace(" /var/lib/omdml ", f" /var/lib/omdml {environment} ")
     return call(machine, command)

@@ -39,7 +39,7 @@ class Container:
         self.start()
 
     def start(self) -> None:
-        """Run it; what it says goes to ``NAME.log``."""
+        """Run it; its output goes to ``NAME.log``."""
         mounts = ("-v", f"{self.folder}/omdml.toml:/etc/omdml/omdml.toml:ro", "-v", f"{self.folder}/items:/items:ro")
         health = ("-e", f"HEALTH_URL=http://127.0.0.1:{self.port}/healthz")
         command = [
@@ -146,7 +146,7 @@ def version(node: Container) -> int:
 
 
 def main() -> int:
-    """Say each thing that held; the first that does not ends this."""
+    """Print each check that held; the first one that does not ends the program."""
     with tempfile.TemporaryDirectory() as name, service(Path(name)) as (worker, node):
         folder = Path(name)
         folder.chmod(0o755)

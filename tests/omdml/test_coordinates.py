@@ -33,7 +33,7 @@ def items(seed=0, count=60, **sizes):
 
 
 def chosen(count, landmarks, seed=0):
-    """The landmarks that a map draws of so many rows, all of which are its sample."""
+    """The landmarks that a map draws if these ``count`` rows are its whole sample."""
     draw = np.random.default_rng(seed)
     draw.choice(count, count, replace=False)
     return np.sort(draw.choice(count, min(landmarks, count), replace=False))

@@ -144,5 +144,5 @@ def wait_for(
 
 
 def flowing(output: str) -> str:
-    """What a command says, without the lines of its tables and the ends of its lines."""
+    """The output of a command as one line, without the frames of its tables."""
     return " ".join(re.sub("[┃│]", " ", output).split())

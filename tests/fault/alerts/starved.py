@@ -20,7 +20,7 @@ PAUSED_S, USES_S, LOOK_S = 0.2, 0.02, 0.005
 LEARNED = 2700
 
 
-class Stutters(threading.Thread):
+class StutteringProcess(threading.Thread):
     """A process on a machine that gives its processor away again and again, until :meth:`end`."""
 
     def __init__(self, process: Process, paused_s: float, runs_s: float) -> None:
@@ -44,7 +44,7 @@ class Stutters(threading.Thread):
         self.join()
 
 
-class Starves(Stutters):
+class StarvedProcess(StutteringProcess):
     """A process under a limit of processor time: as soon as it has used ``uses_s`` of a core, it is paused.
 
     So it gets an eleventh of a core at most by default, however much else runs on the machine.

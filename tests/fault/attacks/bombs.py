@@ -26,7 +26,7 @@ def event(**fields: object) -> bytes:
 
 
 def bombs() -> Iterator[bytes]:
-    """Events that are to become dead letters, each a few of a kind."""
+    """Events that must become dead letters, a few of each kind."""
     ids = [f"i{number}" for number in range(1_000_000)]
     for turn in range(20):
         yield b"[" * MEGABYTE
@@ -50,7 +50,7 @@ def installation(folder: Path) -> None:
 
 
 def lines(folder: Path, events: Iterator[bytes]) -> int:
-    """A log of sound events, among which these are; answers how many these are."""
+    """Write a log of sound events with these among them; returns how many these are."""
     sound, count = list(worlds.events(400)), 0
     (folder / "feedback").mkdir()
     with (folder / "feedback" / "00000001.jsonl").open("wb") as file:
@@ -62,7 +62,7 @@ def lines(folder: Path, events: Iterator[bytes]) -> int:
 
 
 def feedback_bombs(folder: Path) -> Measured:
-    """A worker over such a log, beside one over sound events alone."""
+    """A worker on a log with bombs, compared with one on sound events alone."""
     with contextlib.redirect_stdout(None):
         (folder / "plain").mkdir()
         (folder / "bombs").mkdir()

@@ -69,7 +69,7 @@ class Node:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def exchange(self, words: bytes) -> bytes:
-        """What is answered to some bytes until the node ends the connection."""
+        """Send some bytes; returns the answer up to the end of the connection."""
         answer = b""
         with self.connect() as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
             connection.sendall(words)
@@ -89,7 +89,7 @@ def node(folder: Path) -> Iterator[Node]:
 
 
 class Grown(NamedTuple):
-    """Megabytes by which a node grew: at most while it was attacked, and a while after the attackers left."""
+    """Megabytes by which a node grew: the peak during the attack, and what was left some time after it."""
 
     peak: float
     after: float
@@ -227,7 +227,7 @@ def pipelining(folder: Path) -> Measured:
 
 
 def tiny_chunks(folder: Path) -> Measured:
-    """A body of 2 MB in chunks of one byte: what it costs the node, which answers nobody else meanwhile."""
+    """A body of 2 MB in chunks of one byte: how long the node computes, because it answers nobody else meanwhile."""
     with node(folder) as attacked:
         before = attacked.cpu_s
         with attacked.connect() as connection, contextlib.suppress(OSError):

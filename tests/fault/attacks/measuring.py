@@ -18,7 +18,7 @@ LIMIT_S = 120.0
 
 
 class Run(NamedTuple):
-    """What a command did. ``code`` is None if it was still at work when its time was up; ``seconds`` of processor."""
+    """What a command did. ``code`` is None if its time was up; ``seconds`` are of processor time."""
 
     code: int | None
     output: str
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = "", name: str = "run") -> Run:
-    """Run an ``omdml`` command in this folder; with ``until`` it is asked to end (SIGTERM) once it has said that."""
+    """Run an ``omdml`` command in this folder; with ``until`` it gets SIGTERM once its output has this text."""
     begin, log = time.monotonic(), folder / f"{name}.log"
     with log.open("wb") as output:
         child = subprocess.Popen(

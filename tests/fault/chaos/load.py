@@ -151,7 +151,7 @@ class Load(threading.Thread):
 
 
 def until_taken(action: Callable[[], None]) -> None:
-    """Do it again and again while the log refuses, as a click service that must not lose a click does."""
+    """Repeat an action while the log refuses it, as a click service that must lose no click does."""
     while True:
         try:
             return action()

@@ -66,7 +66,7 @@ REPLACE_STEPS = {
 
 
 def kill_after(step: str, times: int) -> None:
-    """Have this process end, or pause, after a step was done so many times."""
+    """Have this process end, or pause, after a step was done ``times`` times."""
     done, paused = 0, step.startswith("paused:")
 
     def counted(method):

@@ -93,7 +93,7 @@ class Installation:
         return process.wait(120), process.said
 
     def worked(self, store: str):
-        """What a worker makes of the rest of the log, and the letters that there are in the end."""
+        """The checkpoint after a worker took the rest of the log, and all letters at the end."""
         process = ForkedProcess(self.folder, "worker", "-c", f"{store}.toml", name=f"worker-{store}")
         (extent,) = log_extents(KafkaLog(servers=self.kafka.servers, topic=self.topic))
         mark = self.stores[store].marks

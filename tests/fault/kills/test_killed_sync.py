@@ -74,7 +74,7 @@ def is_writing(process):
 
 
 def brings(process, changing):
-    """Whether it brings something; if not, there is more to bring."""
+    """Whether a sync writes a version; if not, make the next change."""
     return is_writing(process) or changing.go_on()
 
 

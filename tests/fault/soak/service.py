@@ -50,7 +50,7 @@ class Soaked(Service):
             node.close()
 
     def start_process(self, name: str, entry: str, *arguments: str) -> Process:
-        """The same process, which says what it holds beside its work."""
+        """The same process, which also reports what it holds."""
         return super().start_process(name, HELD if entry == "omdml.workers.cli" else entry, *arguments)
 
     @property

@@ -42,7 +42,7 @@ def site():
 
 @pytest.fixture
 def visit(demo, browser):
-    """Open the console; whatever goes wrong on its pages fails the test that opened them."""
+    """Open the console; an error on its pages fails the test that opened them."""
     visits = []
 
     def open_console(address=demo.address, size="desktop", scheme="light", **options):

@@ -33,7 +33,7 @@ document.addEventListener("focusin", ({ target }) => heard.push(`focus: ${target
 
 @pytest.fixture
 def console(shop, site, browser):
-    """Open a page of the console that writes down what a screen reader would tell."""
+    """Open a page of the console that writes down what a screen reader would read aloud."""
     site.serve(shop, TOKEN)
     with opened(browser, "about:blank", bypass_csp=True) as page:
 

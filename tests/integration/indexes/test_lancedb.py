@@ -37,7 +37,7 @@ def database(tmp_path):
 
 @pytest.fixture
 def few_are_enough(monkeypatch):
-    """A search structure from fifty items on."""
+    """Build a search structure from fifty items on."""
     monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.LEAST_ROWS", 50)
 
 
@@ -140,7 +140,7 @@ def fill(index, ids, attributes=None):
 
 
 def indexed(version, items):
-    """What a version of so many items, at two numbers each, stands for."""
+    """The description of a version of ``items`` items, of two numbers each."""
     return Indexed(
         model="shop", task=None, version=version, serial=version, digest="", generation="", items=items, width=2,
         moved=0, bound=0,

@@ -239,7 +239,7 @@ def test_a_router_with_nothing_to_route_says_that_kafka_does_not_answer(kafka, n
 
 
 def refused(router):
-    """What a router says that ends by itself."""
+    """The output of a router that ends by itself."""
     assert router.wait(60) == 3, router.said
     return " ".join(router.said.split())
 

@@ -80,7 +80,7 @@ def place(request, tmp_path):
 
 
 def learned(place, rows):
-    """What a learner makes of these rows without any worker."""
+    """The bytes of a learner that learned these rows without any worker."""
     twin = LOMDML(dims=dict(place.items.dims), rank=3)
     twin.start(place.items.features)
     twin.learn_many(rows, place.items.features)

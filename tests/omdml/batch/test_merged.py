@@ -13,7 +13,7 @@ from tests.support.learning.parts import same_sums, summed_in_order
 
 
 def apart(features, rows, sizes, **options):
-    """What each piece of these rows makes of a learner, and what all began with."""
+    """A learner at its start, and a copy of it for each piece of these rows that has learned the piece."""
     start = learner(features, **options)
     start.start(features)
     pieces = np.split(rows, np.cumsum(sizes)[:-1])

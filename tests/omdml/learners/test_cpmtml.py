@@ -64,7 +64,7 @@ def sizes(request):
 
 
 def golden(name, learner, init, sizes):
-    """What a learner at the paper's rate makes of a golden file's pairs, and the file."""
+    """A learner that has learned a golden file's pairs at the paper's rate, and the file."""
     with np.load(GOLDEN / f"{name}.npz") as file:
         given = dict(file)
     pairs = given["pairs"] if given["pairs"].shape[1] == 4 else np.insert(given["pairs"], 0, 0, axis=1)

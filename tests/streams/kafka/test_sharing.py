@@ -12,7 +12,7 @@ from omdml.streams.kafka.reading.sharing import UNFINISHED, SharedOut
 
 
 class Topic:
-    """A cluster with one topic, of so many partitions."""
+    """A cluster with one topic."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions

@@ -26,7 +26,7 @@ def world(seed, dims=(7, 5), items=80, events=150, classes=4):
 
 
 def with_pairs(rows, shares, draw):
-    """Triplets of which only these shares stay as they are, become a near pair alone, and become a far one alone."""
+    """Triplets, of which these three shares stay as they are, become a near pair only, or a far pair only."""
     kind, rows = draw.choice(3, len(rows), p=shares), rows.copy()
     rows[kind == 1, 2] = rows[kind == 1, 0]
     rows[kind == 2, 1] = rows[kind == 2, 0]
@@ -72,7 +72,7 @@ def in_chunks(model, rows, features, sizes, weights=None):
 
 
 def in_units(near, others, added, dtype=np.float64):
-    """Covariances as a search near earlier rows takes them."""
+    """Covariances in the form that a search near earlier rows takes."""
     S = (near / added + np.eye(len(near))).astype(dtype)
     units = {name: float(np.trace(other)) for name, other in others.items()}
     return ScaledCovariances(

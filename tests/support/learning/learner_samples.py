@@ -26,7 +26,7 @@ def small_learner(name, **options):
 
 
 def comparisons(name, count=EVENTS, seed=0):
-    """Comparisons of a kind that this learner takes, and what else they bring."""
+    """Comparisons of a kind that this learner takes, and their columns, such as margins."""
     draw, accepts = np.random.default_rng(seed), LEARNERS[name].accepts
     if "set" in accepts:
         sets = [draw.choice(ITEMS, draw.integers(1, 4), replace=False) for _ in range(3 * count)]
@@ -42,6 +42,6 @@ def comparisons(name, count=EVENTS, seed=0):
 
 
 def learn(model, rows, columns, begin=0, end=None, items=None):
-    """A part of the comparisons, in one call."""
+    """Have a model learn a part of the comparisons, in one call."""
     part = {column: values[begin:end] for column, values in columns.items()}
     return model.learn_many(rows[begin:end], items or features(), **part)

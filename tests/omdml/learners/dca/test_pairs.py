@@ -18,7 +18,7 @@ from tests.support.learning.dca import learner, with_pairs, world
 
 
 def called(rows):
-    """Pairs of a list of triplets, one of each, every other one its near pair."""
+    """One pair of each triplet, in turn its near pair and its far one; and which are near ones."""
     similar = np.arange(len(rows)) % 2 == 0
     return np.stack([rows[:, 0], np.where(similar, rows[:, 1], rows[:, 2])], axis=1), similar
 

@@ -20,7 +20,7 @@ from tests.support.learning.dca import assert_serves, centred, in_chunks, learne
 
 
 def begun_from(features, known, seed=100, **options):
-    """A learner at its start whose parent knows so many triplets of other labels, and the parent."""
+    """A learner at its start, and its parent, which has learned ``known`` triplets of other labels."""
     parent = learner(features, **options)
     parent.start(features)
     if known:
@@ -55,7 +55,7 @@ def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, 
 
 
 def shares_of_parent(model):
-    """What the parent counts for, by what the state says."""
+    """The share of the parent that the state gives."""
     return model._engine.parent.share(model.version)
 
 

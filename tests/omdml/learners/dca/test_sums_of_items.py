@@ -19,7 +19,7 @@ SUMS = ("near", "far", "middle", "centre", "sums")
 
 
 def as_principal(monkeypatch):
-    """From now on all sums are of principal coordinates."""
+    """Have all sums be of principal coordinates from now on."""
     monkeypatch.setattr(state, "TURNED", 0)
 
 
