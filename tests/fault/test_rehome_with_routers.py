@@ -95,7 +95,7 @@ def rehomed_while_events_come(service):
 
     def succeeds():
         code, output = command(service, "topics", "rehome", "--senders-go-on")
-        # The output of earlier attempts stands before that of this one.
+        # The file has the output of earlier attempts before the output of this one.
         refusal = " ".join(output.rpartition("omdml: ")[2].split())
         if code != 0 and "has members" not in refusal:
             assert "Start the workers" in refusal

@@ -124,7 +124,7 @@ def test_marks_whose_answer_is_lost_are_the_same_event_if_they_are_sent_again(sh
         page.unroute(re.compile("/feedback"))
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
-        # Whoever means it marks the same once more.
+        # A user who still wants these marks sets them again.
         mark_two(page)
         page.get_by_role("button", name="Send").click()
         wait_for(lambda: len(sent(shop)) == 3, "the marks", 30)

@@ -222,7 +222,7 @@ def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browse
             f"somebody moved it before you: pinned, version {version} by token (a sale today). Nothing was changed."
         )
         assert (shop.store.current("shop").version, shop.store.current("shop").pinned) == (version, True)
-        # The page shows what happened, and whoever still wants to move it presses once more.
+        # The page shows what happened. A user who still wants to move it presses the button again.
         expect(theirs.get_by_role("cell", name="a sale today")).to_be_visible()
         theirs.get_by_role("button", name="Unpin").click()
         expect(theirs.get_by_text("follows what is learned")).to_be_visible()

@@ -155,7 +155,7 @@ def refused_events(demo, node, *unknown_items):
 
     wait_for(lambda: ask("letters")["total"] == len(sent), "all letters", 60, demo)
     position = ask("letters")["letters"][0]["position"]
-    # Before the worker has saved that it passed the event, nobody can say what would become of it now.
+    # Until the worker has saved that it passed the event, its fate cannot be explained.
     wait_for(lambda: sent[-1]["query"] in ask("letters/explain", position=position)["why"], "it to save", 60, demo)
     return sent
 

@@ -139,7 +139,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
             name = card.locator(".id")
             expect(name).to_have_text(labels.get(item, f"Mug {item}"))
             expect(name).to_have_attribute("title", f"{item}, colour blue")
-            # There is no picture: what is known of an item stands there instead.
+            # Without a picture, a card shows the attributes of its item.
             expect(card).to_contain_text("colour blue")
             expect(card.get_by_text(labels.get(item, f"Mug {item}"))).to_have_count(1)
         grid = page.get_by_role("listbox", name="Items")

@@ -233,7 +233,7 @@ def test_a_reader_of_a_removed_version_gets_an_error_and_checks_out_again(shop, 
 
 def prune_all(_index, table, _older_than_s):
     with warnings.catch_warnings():
-        # Newer versions of LanceDB warn of what is meant here.
+        # Newer versions of LanceDB warn about this, which is intended here.
         warnings.simplefilter("ignore")
         table.optimize(cleanup_older_than=timedelta(0))
 

@@ -86,7 +86,7 @@ def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(r
     router = route.router()
     wait_for(lambda: len(read_committed(kafka, route.target, PARTITIONS)) == 3, "three copies", 60, router)
     assert router.stop() == 0, router.said
-    # I expect three copies, and one letter that says where the large one lies.
+    # I expect three copies, and one letter that gives the position of the large one.
     copies = {record.value: record for record in read_committed(kafka, route.target, PARTITIONS)}
     assert len(read_committed(kafka, route.target, PARTITIONS)) == 3
     assert (copies[good].key, list(copies[good].headers), copies[good].timestamp) == (b"shop", headers, then)

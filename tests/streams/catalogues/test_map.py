@@ -235,7 +235,7 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     build(target, tmp_path / "0.npz")
     first = MappedCatalogue(target)
 
-    # kept: the coordinates mean what they meant
+    # The map is kept: the coordinates mean the same as before.
     assert "new_map=false" in build(target, tmp_path / "1.npz", "--replace")
     unchanged = MappedCatalogue(target)
     assert unchanged.generation != first.generation

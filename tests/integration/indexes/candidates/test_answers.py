@@ -104,7 +104,7 @@ def test_an_index_that_was_removed_and_synced_again_is_read_again(shop, lance):
     step(shop, lance)
     shop.learn(40)
     shop.publish()
-    # This version lies turned to the one before it; without that one it would not be.
+    # This version is turned to fit the one before it; without that one it would not be turned.
     step(shop, lance)
     index = candidates_of(shop, lance)["shop"]
     before = index.look()

@@ -95,7 +95,7 @@ def test_a_start_from_pairs_is_what_learning_them_one_by_one_leads_to(count, mem
         expected = getattr(theirs, name)
         close = float(np.abs(expected).max()) * exact["rtol"]
         np.testing.assert_allclose(getattr(ours, name), expected, rtol=1e-10, atol=close)
-    # nobody said what is far
+    # no triplet says what is far
     assert ours.sums.tolist() == pytest.approx([*theirs.sums[:2], 0.0])
     assert not ours.far.any()
     assert started.shares.get("far") == started.shares.get("items")
