@@ -36,7 +36,7 @@ class Place:
         )
 
     def send(self, count):
-        """Send so many events of each model by each partition."""
+        """Send ``count`` events of each model by each partition."""
         for partition in (0, 1):
             for model in ("shop", "hot"):
                 self.sent += 1
