@@ -75,7 +75,7 @@ def changed(metric, seed=1):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
     monkeypatch.setattr(cosine, "ROWS_AT_ONCE", 7)
-    metric, features = made(dtype)
+    metric, features = two_experts(dtype)
     units = UnitVectors(metric, features)
     assert units.embed().tobytes() == metric.embed(features).tobytes()
     later = UnitVectors(changed(metric), features, units)
@@ -85,7 +85,7 @@ def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
 
 
 def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch):
-    metric, features = made()
+    metric, features = two_experts()
     units, projections = UnitVectors(metric, features), []
 
     def counted(vectors, matrix):
@@ -100,14 +100,14 @@ def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch
 
 
 def test_around_another_mean_nothing_is_taken_over():
-    metric, features = made()
+    metric, features = two_experts()
     other = CosineMetric(metric.dims, metric.mean + 1, metric.experts, metric.shares)
     units = UnitVectors(other, features, UnitVectors(metric, features))
     assert units.embed().tobytes() == other.embed(features).tobytes()
 
 
 def test_in_another_type_nothing_is_taken_over():
-    (metric, features), (single, _) = made(), made("float32")
+    (metric, features), (single, _) = two_experts(), two_experts("float32")
     units = UnitVectors(single, features, UnitVectors(metric, features))
     assert units.embed().tobytes() == single.embed(features).tobytes()
 
