@@ -158,12 +158,15 @@ def cell(content: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table; see :func:`wide_console` for its width."""
+    """Print a table; see :func:`wide_console` for its width.
+
+    The first column names the row, and stays on one line as long as there is room, so that it can be copied.
+    """
     from rich.table import Table
 
     table = Table(title=None if title is None else cell(title), title_justify="left")
-    for column in columns:
-        table.add_column(cell(column), overflow="fold")
+    for number, column in enumerate(columns):
+        table.add_column(cell(column), overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*map(cell, row))
     wide_console().print(table)

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import ConfigurationError
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
+from omdml.workers.commands.options import print_table
 from omdml.workers.configuration.loading import load
 from omdml.workers.wiring import feedback_log, kafka_topic
 from omdml.workers.wiring.feedback_log import open_sink
@@ -138,6 +139,12 @@ def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
         answer = CliRunner().invoke(main, ["letters", "explain", position, "-c", str(named)])
         assert answer.exit_code == 0, answer.output
         assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+
+
+def test_the_position_of_a_letter_can_be_copied_from_the_list(capsys):
+    position = f"{'f' * 32}/0/1099511627776"
+    print_table(("position", "logged", "event"), [(position, "2026-11-28 12:00:00 UTC", "long " * 100)])
+    assert position in capsys.readouterr().out
 
 
 def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_models_are_listed_with_their_parts(installation):
 
 def test_copy_reset_and_delete_take_the_whole_model(installation):
     assert "version" in run("models", "copy", "hot", "old", "-c", str(installation))[1]
-    assert "all of its 1 parts are at their start" in run("models", "reset", "hot", "--yes", "-c", str(installation))[1]
+    assert "each of its parts (1) is at its start" in run("models", "reset", "hot", "--yes", "-c", str(installation))[1]
     assert "hot: deleted" in run("models", "delete", "hot", "--yes", "-c", str(installation))[1]
     assert "a part of hot" not in run("models", "list", "-c", str(installation))[1]
     assert "goes live with the next worker" in run("models", "copy", "old", "hot", "-c", str(installation))[1]

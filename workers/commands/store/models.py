@@ -92,7 +92,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     confirm(f"Forget what model {model} learned?", yes)
     if spec.parts:
         count = parts.reset(store, spec, model, process.platform())
-        say(f"{model}: all of its {count} parts are at their start, version 0")
+        say(f"{model}: each of its parts ({count}) is at its start, version 0")
         return
     offset = models.reset(store, spec, model, process.platform())
     place = "its first waiting event, because no checkpoint could be read" if offset is None else f"offset {offset:,}"
