@@ -143,7 +143,7 @@ def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
 
 def test_the_position_of_a_letter_can_be_copied_from_the_list(capsys):
     position = f"{'f' * 32}/0/1099511627776"
-    print_table(("position", "logged", "event"), [(position, "2026-11-28 12:00:00 UTC", "long " * 100)])
+    print_table(("position", "logged", "since then", "event"), [(position, "2026-11-28 12:00:00", "x" * 60, "y" * 60)])
     assert position in capsys.readouterr().out
 
 
