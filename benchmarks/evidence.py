@@ -1,8 +1,8 @@
 """``python -m benchmarks.evidence [--recorded] [--all] [NAME ...]``: measure the figures of the documents, and compare.
 
-The files in ``claims/``, one a document, say which benchmark each figure comes from, and how far the two may be apart.
-If a figure disagrees, its benchmark runs once more, because a single hiccup of a machine can change a figure such as a
-p99. The figure is wrong only if it disagrees both times.
+The files in ``claims/``, one for each document, say which benchmark each figure comes from, and how far the two may be
+apart. If a figure disagrees, its benchmark runs once more, because a single hiccup of a machine can change a figure
+such as a p99. The figure is wrong only if it disagrees both times.
 """
 
 from __future__ import annotations
@@ -229,10 +229,11 @@ def add_rows(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:
 def main(arguments: list[str]) -> int:
     """Measure and compare; returns the exit code: 1 if a figure disagrees or could not be checked."""
     claims = load()
-    parser = argparse.ArgumentParser(prog="benchmarks.evidence", description="Hold the documents' figures to account.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(claims)}")
+    description = "Compare the figures of the documents with new measurements."
+    parser = argparse.ArgumentParser(prog="benchmarks.evidence", description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run, among {', '.join(claims)}")
     parser.add_argument("--all", action="store_true", help=f"without names: also {', '.join(LONG)}, which take long")
-    parser.add_argument("--recorded", action="store_true", help="measure nothing, take what the last runs printed")
+    parser.add_argument("--recorded", action="store_true", help="measure nothing; compare what the last runs printed")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in claims:

@@ -102,7 +102,7 @@ def registries() -> Iterator[CollectorRegistry]:
     Webhook("", 1.0, worker)
     yield worker
     yield SingleModels("worker", SINGLE).page()
-    # Its other unit.
+    # If the log is in files, the lag has another unit.
     WorkerMetrics(bytes_registry := CollectorRegistry(), lag_unit="bytes")
     yield bytes_registry
     RouterMetrics(routers := CollectorRegistry())
@@ -122,14 +122,14 @@ def no_catalogue(model: str) -> Catalogue:
 
 def of_collector(collector: object) -> Iterator[Described]:
     """The metrics of a collector, described."""
-    own = isinstance(collector, MetricWrapperBase)
+    is_client_metric = isinstance(collector, MetricWrapperBase)
     for family in collector.collect():  # type: ignore[attr-defined] # a collector has no type of its own there
         metric = f"{family.name}_total" if family.type == "counter" else family.name
-        names = getattr(collector if own else family, "_labelnames", ())
+        names = getattr(collector if is_client_metric else family, "_labelnames", ())
         values = {label: sorted({sample.labels[label] for sample in family.samples if label in sample.labels})
                   for label in names}  # fmt: skip
-        closed = {label for label, some in values.items() if 0 < len(some) <= VALUES} - set(OPEN)
-        labels = tuple(f"`{name}`" + (f" ({', '.join(values[name])})" if name in closed else "") for name in names)
+        listed = {label for label, some in values.items() if 0 < len(some) <= VALUES} - set(OPEN)
+        labels = tuple(f"`{name}`" + (f" ({', '.join(values[name])})" if name in listed else "") for name in names)
         yield Described(metric, family.type, labels, family.documentation)
 
 
@@ -158,10 +158,10 @@ def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
 
 def main() -> None:
     """Write the page, and say what it lacks."""
-    metrics, known = described(), advice(PAGE.read_text()) if PAGE.exists() else {}
-    PAGE.write_text(page(metrics, known))
+    metrics, advice_by_name = described(), advice(PAGE.read_text()) if PAGE.exists() else {}
+    PAGE.write_text(page(metrics, advice_by_name))
     for name in sorted(metrics):
-        if not known.get(name):
+        if not advice_by_name.get(name):
             print(f"{PAGE.name}: say what to do about {name}")
 
 

@@ -202,4 +202,5 @@ def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:
     """The error for feedback of a kind that a learner does not take."""
     learned = ", ".join(f"{kind}s" for kind in sorted(accepts))
     message = f"model {event.model!r} learns {learned}, got a {kind_of(event)}"
-    return FeedbackError(message, reason="not_accepted")
+    advice = "send what it learns, or choose a learner that learns this kind (docs/learners.md)"
+    return FeedbackError(f"{message}: {advice}", reason="not_accepted")

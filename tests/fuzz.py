@@ -42,7 +42,7 @@ def driven(module: str) -> list[str]:
 
 
 def main() -> int:
-    """Run all of them, each in a process of its own; how many failed."""
+    """Run all tests, each in a process of its own; returns how many failed."""
     failed = 0
     for name in sorted(name for module in TESTS for name in driven(module)):
         run = subprocess.run([sys.executable, "-m", "tests.fuzz", name], capture_output=True, text=True, cwd=ROOT)

@@ -29,12 +29,12 @@ DOCUMENTS = sorted(
     if "reference" not in path.parts
 )
 COMMANDS = [
-    pytest.param(words, whole, id=f"{name}: {' '.join(words)}")
+    pytest.param(words, complete, id=f"{name}: {' '.join(words)}")
     for name in DOCUMENTS
-    for found, whole in ((typed, True), (mentioned, False))
-    for words in found(read(name))
+    for find, complete in ((typed, True), (mentioned, False))
+    for words in find(read(name))
 ]
-# What stands for a value that readers choose, such as MODEL, or for several words.
+# A placeholder for a value that readers choose, such as MODEL, or for several words.
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_-]*|\.\.\.")
 MAKE = re.compile(r"^(?:\$ )?make ([a-z-]+)", re.MULTILINE)
 OWN_ITEMS = read("docs/quickstart.md").partition("## Use your own items")[2]
@@ -43,24 +43,24 @@ DAY_BY_DAY = read("docs/day-by-day.md")
 VARY = ("took_s", "at", "serial")
 
 
-@pytest.mark.parametrize(("words", "whole"), COMMANDS)
-def test_a_command_that_a_document_shows_exists_with_its_options(words, whole):
+@pytest.mark.parametrize(("words", "complete"), COMMANDS)
+def test_a_command_that_a_document_shows_exists_with_its_options(words, complete):
     """As the command line reads it; in a sentence, what a command or its last option needs may be left out."""
     command, context = main, click.Context(main, info_name="omdml")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         command = command.get_command(context, words[0])
         assert command, f"no command {words[0]!r}"
         context, words = click.Context(command, context, info_name=words[0]), words[1:]
-    assert not (whole and isinstance(command, click.Group)), "which of its commands?"
+    assert not (complete and isinstance(command, click.Group)), "which of its commands?"
     with_value = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
-    if not whole and words and any(words[-1] in option.opts for option in with_value):
+    if not complete and words and any(words[-1] in option.opts for option in with_value):
         words = [*words, "VALUE"]
     given, left, _ = command.make_parser(context).parse_args([word for word in words if word != "..."])
     assert left == [], "more arguments than the command takes"
     for parameter in command.params:
         values = given.get(parameter.name)
         if not isinstance(values, str | bool | tuple | list) or not values:
-            assert not (whole and parameter.required), f"{parameter.name} is missing"
+            assert not (complete and parameter.required), f"{parameter.name} is missing"
         elif not isinstance(parameter.type, click.Path | click.File) and not stands_for_another(values):
             parameter.type_cast_value(context, values)
 

@@ -48,7 +48,7 @@ def test_every_format_has_samples():
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "earlier_states").iterdir()), ids=lambda path: path.stem)
-def test_a_state_of_before_its_layout_was_settled_is_no_damage(path):
+def test_a_state_from_before_its_layout_was_settled_is_no_damage(path):
     with pytest.raises(FormatError, match=r"written by an older omdml \(format 1, this one writes 5\): run the"):
         Learner.from_bytes(path.read_bytes())
 
@@ -82,7 +82,7 @@ def test_damage_in_the_state_is_noticed_in_a_checkpoint_of_any_number(number):
 
 
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on checkpoints are written as a newer release would."""
+    """Write checkpoints from now on as a newer release would."""
     monkeypatch.setattr("omdml.snapshot.CHECKPOINT", Format("checkpoint", CHECKPOINT.number + 1))
 
 
@@ -110,7 +110,7 @@ def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch)
         world.store.peek("shop")
 
 
-def test_a_folder_of_before_there_was_a_number_is_taken_as_the_first(tmp_path):
+def test_a_folder_from_before_there_was_a_number_counts_as_the_first(tmp_path):
     DirectoryStore(tmp_path).make()
     (tmp_path / "format").unlink()
     DirectoryStore(tmp_path).make()

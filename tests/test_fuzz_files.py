@@ -1,4 +1,4 @@
-"""Whatever lies in files and keys that we read back: it is read, skipped, or refused by one of our errors.
+"""Any content of files and keys that we read back is read, skipped, or refused by one of our errors.
 
 ``make fuzz`` drives these as well (:mod:`tests.fuzz`).
 """
@@ -20,7 +20,7 @@ from omdml.streams.files.lines import decode_lines
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.letters import read_book
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.resent_events import named_letters, position_of
+from omdml.streams.resent_events import RESENT, named_letters, position_of, resent_header
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample
@@ -74,16 +74,20 @@ def test_a_letter_with_a_number_of_thousands_of_digits_is_skipped(field):
 
 @fuzzed
 @given(st.binary(max_size=40))
-@example(b"t/0/" + DIGITS)
-@example(b"t/" + DIGITS + b"/0")
-@example("t/²/3".encode())
 def test_a_header_that_names_no_letter_is_passed_over(value):
-    for partition, offset in named_letters(Record(PARTITION, 0, b"", headers=(("omdml-letter", value),)), b"secret"):
-        assert f"{partition}/{offset}"
+    assert named_letters(Record(PARTITION, 0, b"", headers=((RESENT, value),)), b"secret") == []
 
 
 def test_a_position_survives_its_header():
-    assert position_of("a/b/3/77") == (Partition("a/b", 3), 77)
+    position = Partition("a/b", 3), 77
+    header = resent_header(position, b"secret")
+    assert named_letters(Record(PARTITION, 0, b"", headers=(header,)), b"secret") == [position]
+
+
+@pytest.mark.parametrize("text", ["t/0/" + "9" * 5000, "t/" + "9" * 5000 + "/0", "t/²/3"])
+def test_a_text_that_names_no_position_is_refused(text):
+    with pytest.raises(ValueError, match="is no position"):
+        position_of(text)
 
 
 @fuzzed

@@ -1,5 +1,5 @@
 """Imports run one way: workers -> streams -> omdml, and inside workers from commands down to the configuration. The
-client stands beside them: it knows the core, and other programs know it."""
+client imports only errors and feedback of the core."""
 
 from __future__ import annotations
 

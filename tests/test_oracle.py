@@ -29,7 +29,7 @@ def log(count=10, partition=HOME, first=0, number=0):
 
 
 def judge(events, **options):
-    """What an oracle says of these events, on four partitions."""
+    """An oracle of these events, on four partitions."""
     return Oracle(events, FOUR, lambda _, event: event.offset == DRAWN, **options)
 
 
@@ -173,11 +173,11 @@ def test_with_the_secret_known_each_event_is_held_out_or_learned():
     assert [(entry.what, entry.events) for entry in results] == [("lost", 1), ("doubled", 1)]
 
 
-def in_parts(whole=18):
+def in_parts(merged_version=18):
     """The findings about a model in parts whose events lie on two partitions."""
     events = [*log(10, partition=0), *log(10, partition=3, number=10)]
     parts = [checkpoint(9, 1, after=10, home=number, model=f"{MODEL}::part-{number}") for number in (0, 3)]
-    merged = [checkpoint(whole, 2, after=0)] if whole else []
+    merged = [checkpoint(merged_version, 2, after=0)] if merged_version else []
     judged = judge(events, in_parts=[MODEL])
     return judged, judged.findings([*parts, *merged], [], numbers(20))
 
@@ -189,9 +189,9 @@ def test_events_of_a_model_in_parts_belong_to_the_part_where_they_lie():
     assert findings == []
 
 
-@pytest.mark.parametrize("whole", [17, 19, None])
-def test_a_whole_model_that_is_not_the_sum_of_its_parts_is_found(whole):
-    _, findings = in_parts(whole)
+@pytest.mark.parametrize("merged_version", [17, 19, None])
+def test_a_whole_model_that_is_not_the_sum_of_its_parts_is_found(merged_version):
+    _, findings = in_parts(merged_version)
     assert [entry.what for entry in findings] == ["merge"]
 
 

@@ -1,4 +1,4 @@
-"""Every snippet of every page is run by a test, or it is said here why not."""
+"""Every snippet of every page is run by a test, or NOT_RUN says why not."""
 
 from __future__ import annotations
 

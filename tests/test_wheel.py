@@ -1,4 +1,4 @@
-"""What is released: wheel and source archive are the same bytes each time, and work if there is no source."""
+"""The released wheel and source archive: the same bytes each time, and they work without the source."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_released_is_the_same_bytes_and_works_without_the_source(tmp_pat
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert build(python, unpacked, "wheel").read_bytes() == wheel.read_bytes()
     shutil.rmtree(tmp_path / "unpacked")
-    # When it is installed, beside what it says that it depends on
+    # When it is installed with the packages that it requires
     empty, fresh = tmp_path / "empty", tmp_path / "venv"
     empty.mkdir()
     venv.create(fresh, with_pip=False)
@@ -129,7 +129,7 @@ def test_what_is_released_is_the_same_bytes_and_works_without_the_source(tmp_pat
     version, *places = run(empty, fresh / "bin/python", "-c", LEARNED).split()
     assert version == "2"
     assert all(place.startswith(str(fresh)) for place in places)
-    # And takes no other name among the packages of whoever installs it
+    # And it installs no other top-level package
     files = set(zipfile.ZipFile(wheel).namelist())
     names = {name.split("/")[0] for name in files}
     assert {name for name in names if not name.endswith(".dist-info")} == {"omdml"}

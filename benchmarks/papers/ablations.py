@@ -124,7 +124,7 @@ def picked(scores: Array) -> Array:
 
 
 def drawn(figure: Any, outcomes: Outcomes) -> None:
-    """A panel a set, a line a variant."""
+    """Draw a panel for each data set, and in it a line for each variant."""
     for axes, (name, variants) in zip(figure.subplots(2, 2).ravel(), outcomes.items(), strict=True):
         for variant, runs in variants.items():
             scores = np.where((runs[:, :, 1] > 0).all(axis=0), runs[:, :, 1].mean(axis=0), np.nan)

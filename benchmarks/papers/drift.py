@@ -133,7 +133,10 @@ def section(results: list[dict[str, list[float]]]) -> list[Block]:
 
 
 def drawn(figure: Any, outcomes: Outcomes) -> None:
-    """A panel a set, a line a model: broken at the change, but batch models keep their level from night to night."""
+    """Draw a panel for each set, and in it a line for each model.
+
+    Lines are broken at the change. Batch models keep their level from night to night.
+    """
     thousands, change = np.array(LOOKS) / 1_000, LOOKS.index(CHANGE)
     for axes, (name, models) in zip(figure.subplots(1, 3), outcomes.items(), strict=True):
         for color, (model, runs) in enumerate(models.items()):

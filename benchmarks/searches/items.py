@@ -73,7 +73,7 @@ def search(seconds: float) -> list[float]:
 
 
 def change(stop: threading.Event, done: list[float]) -> None:
-    """Change items at an even rate until told to stop; returns the seconds until the node answers with each change."""
+    """Change items at an even rate until told to stop. Puts the seconds that each answer takes into ``done``."""
     connection, draw = http.client.HTTPConnection(HOST, PORT, timeout=30), np.random.default_rng(1)
     for number in paced(CHANGES / TOGETHER, float("inf")):
         if stop.is_set():

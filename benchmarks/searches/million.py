@@ -47,14 +47,14 @@ def items(count: int, width: int) -> NDArray[np.float32]:
     draw = np.random.default_rng(0)
     axes = draw.normal(size=(INTRINSIC, width)) * np.linspace(1, 0.2, INTRINSIC)[:, None]
     centres = draw.normal(size=(CLUSTERS, INTRINSIC)).astype(np.float32)
-    made = np.empty((count, width), np.float32)
+    result = np.empty((count, width), np.float32)
     for start in range(0, count, 50_000):
         rows = min(50_000, count - start)
         place = centres[draw.integers(0, CLUSTERS, rows)]
         place = place + 0.5 * draw.standard_normal((rows, INTRINSIC), dtype=np.float32)
-        made[start : start + rows] = place @ axes.astype(np.float32)
-        made[start : start + rows] += 0.1 * draw.standard_normal((rows, width), dtype=np.float32)
-    return made
+        result[start : start + rows] = place @ axes.astype(np.float32)
+        result[start : start + rows] += 0.1 * draw.standard_normal((rows, width), dtype=np.float32)
+    return result
 
 
 def metric(width: int, move: float = 0.0) -> ProjectionMetric:

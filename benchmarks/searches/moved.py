@@ -107,15 +107,15 @@ def drawn(count: int) -> tuple[Features, Array]:
     draw = np.random.default_rng(0)
     turn = np.linalg.qr(draw.normal(size=(WIDTH, WIDTH)))[0].astype(np.float32)
     centres = (draw.normal(size=(2, KINDS, SHOWN)) * np.array([0.8, 1.2])[:, None, None]).astype(np.float32)
-    labels, made = draw.integers(0, KINDS, (2, count)), np.empty((count, WIDTH), np.float32)
+    labels, result = draw.integers(0, KINDS, (2, count)), np.empty((count, WIDTH), np.float32)
     for start in range(0, count, 50_000):
         rows = slice(start, min(start + 50_000, count))
         place = 0.3 * draw.standard_normal((rows.stop - start, WIDTH), dtype=np.float32)
         place[:, : 2 * SHOWN] *= 0.5 / 0.3
         place[:, :SHOWN] += centres[0, labels[0, rows]]
         place[:, SHOWN : 2 * SHOWN] += centres[1, labels[1, rows]]
-        made[rows] = place @ turn
-    return {"x": made}, labels[0]
+        result[rows] = place @ turn
+    return {"x": result}, labels[0]
 
 
 def pictures(count: int) -> tuple[Features, Array]:
@@ -128,13 +128,13 @@ def pictures(count: int) -> tuple[Features, Array]:
     starts = np.searchsorted(labels[order], np.arange(labels.max() + 2))
     begin, end = starts[labels[first]], starts[labels[first] + 1]
     second = order[begin + (draw.random(count) * (end - begin)).astype(np.int64)]
-    made, spread = np.empty((count, own.shape[1]), np.float32), 0.05 * own.std(axis=0)
+    result, spread = np.empty((count, own.shape[1]), np.float32), 0.05 * own.std(axis=0)
     for start in range(0, count, 50_000):
         rows = slice(start, min(start + 50_000, count))
         share = draw.uniform(0.5, 1, (rows.stop - start, 1)).astype(np.float32)
-        made[rows] = share * own[first[rows]] + (1 - share) * own[second[rows]]
-        made[rows] += spread * draw.standard_normal(made[rows].shape, dtype=np.float32)
-    return {MAPPED: made}, labels[first]
+        result[rows] = share * own[first[rows]] + (1 - share) * own[second[rows]]
+        result[rows] += spread * draw.standard_normal(result[rows].shape, dtype=np.float32)
+    return {MAPPED: result}, labels[first]
 
 
 def begun(name: str, features: Features) -> Learner:

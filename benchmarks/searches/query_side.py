@@ -8,7 +8,7 @@ plain                 raw vectors by Euclidean distance
 query side            ``M q`` of the live metric, raw vectors by inner product
 query side, again     its best 200, ranked again exactly under the live metric
 plain, again          the best 200 by Euclidean distance, ranked again exactly
-one number            the query side, and one stored number an item: its learned length
+one number            the query side, and one stored number for each item: its learned length
 all                   every item under the live metric
 Rocchio               plain, after the person marked the first 10 answers of this very query
 Qdrant                the same marks, by Qdrant's relevance feedback (its naive strategy); its one weight that counts
@@ -67,7 +67,7 @@ def minus_distances(queries: Array, items: Array) -> Array:
 
 
 def with_one_number(metric: Metric, turned: Array, items: Array, embedded: Array, middle: Array) -> Array:
-    """The query side's scores, corrected by one stored number an item: what it lacks."""
+    """The query side's scores, corrected by one stored number for each item, which holds what they lack."""
     products = turned @ items.T
     if not isinstance(metric, CosineMetric):
         return 2 * products - ((embedded - middle) ** 2).sum(axis=1)

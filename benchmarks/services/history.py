@@ -23,7 +23,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.operate.history.archive import FILE_RECORDS, folder_of, put_file
-from omdml.workers.operate.history.archived import by_chunk, look, pieces
+from omdml.workers.operate.history.archived import by_chunk, find_records, pieces
 from omdml.workers.operate.history.bootstrap import CHUNKS, SPAN, job_of, learned
 from omdml.workers.operate.history.engines import alone
 from omdml.workers.operate.replay import ReplayedModel
@@ -61,7 +61,7 @@ def _rates(folder: Path, events: int, dim: int, seed: int) -> tuple[float, float
         triplets = (Triplet(model="m", query=f"i{q}", relevant=f"i{r}", irrelevant=f"i{s}", at=1.0) for q, r, s in rows)
         records = [Record(home, begin + place, encode(event)) for place, event in enumerate(triplets)]
         put_file(folder_of(archive, home) / f"{begin}.parquet", begin, end, records)
-    result = look([str(archive)], 0, None)
+    result = find_records([str(archive)], 0, None)
     job = job_of("m", spec, configuration, open_specs, placement, SECRET, SPAN)
     replayed = ReplayedModel("m", spec.fresh(), spec, placement, SECRET)
     seconds = {"replay": 0.0, "bootstrap": 0.0}

@@ -60,7 +60,7 @@ class Shape(NamedTuple):
     """Numbers of an item in each modality, and the learner of the model. Without numbers: the demo's 1,797 digits.
 
     Drawn items vary alike along all their coordinates, which makes refreshes of ``dca`` as slow as they can be. At a
-    moderate rate so many events are sent ``together``. If these are fewer, broker and worker have more requests.
+    moderate rate ``together`` events are sent at a time: the fewer, the more requests broker and worker have.
     """
 
     dims: list[int]
@@ -143,7 +143,7 @@ class Installation:
         )
 
     def produce(self, count: int, rate: float | None = None) -> None:
-        """Send so many events, as fast as possible or at a rate."""
+        """Send ``count`` events, as fast as possible or at a rate."""
         sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
         pool = [event.encode() for event in self.events(min(count, 200_000))]
         begin = time.monotonic()
@@ -166,7 +166,7 @@ class Installation:
         return -1 if pointer is None else pointer.version
 
     def await_events(self, store: Store, count: int, worker: subprocess.Popen[bytes]) -> int:
-        """The live version, once what was learned of so many events is live; a hash holds about one in fifty out."""
+        """Wait until ``count`` events are learned, all but a fiftieth that is held out; returns the live version."""
         held_out, deadline = count / GuardConfig().hold_out, time.monotonic() + LIMIT_S
         while (version := self.version(store)) < count - held_out - 6 * math.sqrt(held_out):
             if worker.poll() is not None or time.monotonic() > deadline:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image omdml:VERSION from this repository:  [BASE=IMAGE] deploy/container/build.sh [OPTION...]
-# With docker if its daemon answers, else podman, else buildah. Options go to it as they are.
+# It takes docker if its daemon answers, otherwise podman, otherwise buildah, and hands the options on to it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
@@ -10,7 +10,7 @@ if docker info >/dev/null 2>&1; then
 fi
 for tool in podman buildah; do
     if command -v "$tool" >/dev/null; then
-        # Health checks are known to Docker's format alone.
+        # Only Docker's format knows health checks.
         exec "$tool" build --format docker --ignorefile deploy/container/Dockerfile.dockerignore "${options[@]}"
     fi
 done

@@ -11,11 +11,11 @@ if [ "${OMDML_TRY:-}" != inside ]; then
         command -v "$tool" >/dev/null || { echo "make image-test: $tool is missing: see the head of $0" >&2; exit 1; }
     done
     [ "$(id -u)" = 0 ] || { echo "make image-test: be root" >&2; exit 1; }
-    # What is mounted below is seen by these processes alone.
+    # Only these processes see what is mounted below.
     exec env OMDML_TRY=inside unshare --mount --propagation private "$0" "$@"
 fi
 
-# crun wants control groups of version 2 alone. Limits and health timers need more than this, and are not tried.
+# crun accepts only control groups of version 2. Limits and health timers need more than this, so they are not tried.
 umount --recursive --lazy /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 settings=$(mktemp -d)

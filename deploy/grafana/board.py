@@ -75,7 +75,7 @@ def filled(expression: str) -> str:
 
 def targets(shown: Shown) -> list[Builder[Dataquery]]:
     """The queries of a panel, one for each line of its chart."""
-    made: list[Builder[Dataquery]] = []
+    queries: list[Builder[Dataquery]] = []
     for number, (expression, legend) in enumerate(shown.queries):
         query = prometheus.Dataquery().datasource(SOURCE).expr(filled(expression)).legend_format(legend)
         if expression.startswith("histogram_quantile"):
@@ -83,8 +83,8 @@ def targets(shown: Shown) -> list[Builder[Dataquery]]:
             query = query.exemplar(True)
         if shown.heatmap:
             query = query.format(PromQueryFormat.HEATMAP)
-        made.append(query.ref_id(chr(ord("A") + number)))
-    return made
+        queries.append(query.ref_id(chr(ord("A") + number)))
+    return queries
 
 
 def glance(shown: Shown, count: int) -> stat.Panel:
@@ -113,7 +113,7 @@ def several(variable: dashboard.QueryVariable) -> dashboard.QueryVariable:
     return variable.include_all(True).multi(True).all_value(".*").current(VariableOption(True, ["All"], ["$__all"]))
 
 
-def begun(title: str, uid: str, model: dashboard.QueryVariable) -> dashboard.Dashboard:
+def empty_board(title: str, uid: str, model: dashboard.QueryVariable) -> dashboard.Dashboard:
     """A board without panels. It has the choices that its queries name, and marks when alarms of drift came."""
     processes = 'up{job=~"omdml-.*", namespace=~"$namespace"}'
     drift = filled("sum by (model) (increase(omdml_worker_drift_alarms_total{$worker, $models}[$__interval])) > 0")
@@ -139,7 +139,7 @@ MODELS = filled("label_values(omdml_worker_comparisons_total{$installation}, mod
 def board() -> dashboard.Dashboard:
     """The board for whoever is on call."""
     panels = read_panels()
-    built = begun("omdml", "omdml", several(choice("model", MODELS))).with_row(dashboard.Row("Is it well?"))
+    built = empty_board("omdml", "omdml", several(choice("model", MODELS))).with_row(dashboard.Row("Is it well?"))
     for shown in panels.glance:
         built = built.with_panel(glance(shown, len(panels.glance)))
     return with_rows(built, panels.rows)
@@ -149,7 +149,7 @@ def model_board() -> dashboard.Dashboard:
     """The board for whoever owns a model."""
     rows = [Row(row.title, [shown for shown in row.panels if shown.of_models]) for row in read_panels().rows]
     return with_rows(
-        begun("omdml: one model", "omdml-model", choice("model", MODELS)), [row for row in rows if row.panels]
+        empty_board("omdml: one model", "omdml-model", choice("model", MODELS)), [row for row in rows if row.panels]
     )
 
 
@@ -168,8 +168,8 @@ def read_panels() -> Panels:
 
 def texts() -> dict[Path, str]:
     """The boards as Grafana imports them, by their files."""
-    made = {BOARD: board(), MODEL_BOARD: model_board()}
-    return {file: JSONEncoder(sort_keys=True, indent=2).encode(built.build()) + "\n" for file, built in made.items()}
+    boards = {BOARD: board(), MODEL_BOARD: model_board()}
+    return {file: JSONEncoder(sort_keys=True, indent=2).encode(built.build()) + "\n" for file, built in boards.items()}
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 #   deploy/local/setup.sh demo | dev | fuzz | lowest | dist | sbom | constraints
 #   demo         what the demo needs
 #   dev          every extra: tests, lint, benchmarks
-#   fuzz         these, and what leads 'make fuzz'
+#   fuzz         these, and what 'make fuzz' needs
 #   lowest       .venv-lowest: the oldest versions that pyproject.toml allows of what users get, and pytest
 #   dist         dist/: the wheel and the source archive, the same bytes for the same commit and setuptools
 #   sbom         dist/: what an installation with constraints.txt consists of, in CycloneDX's format
-#   constraints  writes constraints.txt anew from the newest versions that pyproject.toml allows
-# PYTHON names the Python to use; without it python3.11 is taken, else python3.
+#   constraints  writes constraints.txt again, from the newest versions that pyproject.toml allows
+# PYTHON names the Python to use; without it python3.11 is taken, otherwise python3.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=''
@@ -28,7 +28,7 @@ find_python() {
         "make PYTHON=/path/to/python3.11 ..."
 }
 
-# make_venv FOLDER: a virtual environment with pip in it, also where Debian's python3-venv is missing.
+# make_venv FOLDER: a virtual environment with pip in it, even if Debian's python3-venv is missing.
 make_venv() {
     local python wheel
     python=$(find_python)
@@ -49,7 +49,7 @@ make_venv() {
 install() {
     local began=$SECONDS
     if [ -e .venv/.unfinished ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then make_venv .venv; fi
-    touch .venv/.unfinished # what is cut off from here on is made anew
+    touch .venv/.unfinished # if this is interrupted, the next run begins again
     say "installing the project with $1, a minute or two ..."
     # Python compiles a module when it is first imported. Most of these 12,000 files never are.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[$1]" ||
@@ -80,7 +80,7 @@ require_links() {
     done
 }
 
-# The lower bounds of what users get, as constraints; tools of development are the usual ones.
+# The lowest versions of what users install, as constraints. Development tools have their usual versions.
 lower_bounds() {
     "$(find_python)" - <<'END'
 import re, tomllib
@@ -113,7 +113,7 @@ dist() {
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check 'setuptools>=77'
     SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
     export SOURCE_DATE_EPOCH
-    # What lies about here would get in: the last commit is built.
+    # The last commit is built: files that are not committed would get into the archive otherwise.
     git archive --prefix=source/ HEAD | tar -x -C "$scratch"
     mkdir -p dist
     local target kind
@@ -132,7 +132,7 @@ sbom() {
     make_venv "$scratch/tool"
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt .
     "$scratch/tool/bin/python" -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
-    # Tools that made the environment are no part of it.
+    # The tools that made the environment do not belong to an installation.
     "$scratch/venv/bin/python" -m pip uninstall --quiet --yes setuptools pip
     mkdir -p dist
     "$scratch/tool/bin/cyclonedx-py" environment --pyproject pyproject.toml --mc-type application --output-reproducible \
@@ -146,7 +146,7 @@ done_already() { [ -e "$1" ] && [ ! pyproject.toml -nt "$1" ] && [ ! constraints
 # No command below stands in a condition: there bash would go on after an error inside it.
 main() {
     require_links
-    exec 9>.venv.lock # two at once: the second waits, and finds the work done
+    exec 9>.venv.lock # if two run at once, the second one waits, and finds the work done
     flock 9
     case "${1:-}" in
     demo | dev | fuzz) if done_already ".venv/.$1"; then return; fi ;;&

@@ -1,1 +1,1 @@
-"""Programs that send events to Kafka, one a client: to copy from."""
+"""Programs that send events to Kafka, one for each Kafka client, to copy from."""

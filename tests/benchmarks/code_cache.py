@@ -7,5 +7,5 @@ from benchmarks.papers import cache
 
 def forget():
     """Drop what other checkouts' code left."""
-    for known in (cache.plain, cache.core, cache.code):
-        known.cache_clear()
+    for cached in (cache.plain, cache.core, cache.code):
+        cached.cache_clear()

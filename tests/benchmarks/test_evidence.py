@@ -85,13 +85,13 @@ def test_a_line_that_is_printed_gives_figures_too(page, tmp_path):
 
 def test_every_figure_in_a_table_of_the_readme_is_measured_again():
     mine = [claim for claims in load().values() for claim in claims if claim.document == "README.md"]
-    held = {value for claim in mine for value in stated(claim)}
+    claimed = {value for claim in mine for value in stated(claim)}
     rows = [line for line in (evidence.ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
     # The first cell says what a row is about. Digits in names, such as p50, are no figures.
     cells = " ".join(row.split("|", 2)[2] for row in rows)
     shown = {evidence.number(text) for text in re.findall(rf"(?<![\w.])(?:{evidence.NUMBER})(?!\w)", cells)}
     assert len(shown) > 15
-    assert shown <= held
+    assert shown <= claimed
 
 
 def test_a_claim_about_each_learner_matches_only_the_figures_of_its_row(page):

@@ -39,14 +39,14 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "PLOTS", tmp_path / "plots")
     monkeypatch.setattr(runner, "TABLES", ("toy",))
 
-    def made(source=TOY):
+    def make_table(source=TOY):
         (papers / "toy.py").write_text(source)
         sys.modules.pop("benchmarks.papers.toy", None)
         importlib.invalidate_caches()
         forget()
         return tmp_path
 
-    yield made
+    yield make_table
     sys.modules.pop("benchmarks.papers.toy", None)
     forget()
 

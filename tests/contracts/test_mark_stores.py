@@ -56,10 +56,10 @@ class TestMarksOfAnyStore:
 
     def test_no_mark_moves_if_its_owner_does_not_know_of_a_replacement(self, store: Store) -> None:
         epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
-        known = store.marks([home]).replacements
-        assert store.move_mark(home, None, 10, known)
+        replacements = store.marks([home]).replacements
+        assert store.move_mark(home, None, 10, replacements)
         store.replace(checkpoint(20), epoch, 20)
-        assert not store.move_mark(home, 10, 30, known)
+        assert not store.move_mark(home, 10, 30, replacements)
         assert store.marks([home]) == {home: 10}
         assert store.move_mark(home, 10, 30, store.marks([home]).replacements)
 
@@ -68,11 +68,11 @@ class TestMarksOfAnyStore:
         self, store: Store, mark: int | None
     ) -> None:
         home = Partition("t", 0)
-        known = store.marks([home]).replacements
+        replacements = store.marks([home]).replacements
         if mark is not None:
-            assert store.move_mark(home, None, mark, known)
+            assert store.move_mark(home, None, mark, replacements)
         assert store.move_mark(home, mark, 10)
-        assert not store.move_mark(home, 10, 30, known)
+        assert not store.move_mark(home, 10, 30, replacements)
         assert store.marks([home]) == {home: 10}
         assert store.move_mark(home, 10, 30, store.marks([home]).replacements)
 

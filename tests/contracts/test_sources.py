@@ -233,8 +233,10 @@ def test_the_position_at_the_end_can_be_kept_before_anything_was_sent(sink: Sink
     ((partition, (position, _)),) = source.progress().items()
     assert source.commit({partition: position}) is CommitResult.RECORDED
     source.close()
-    again = open_source()
+    listener = Recorder()
+    again = open_source(listener)
     assert again.poll(1, 0) == []
+    assert listener.committed == {partition: position}
     sink.send(EVENT)
     assert [record.value for record in drain(again)] == [EVENT]
 

@@ -70,7 +70,7 @@ def test_a_slow_click_is_followed_through_every_stage():
 
 
 def checked(promtool, folder, queries):
-    """What promtool says of these queries, as rules that record them."""
+    """The verdict of promtool on these queries, as rules that record them."""
     rules = [{"record": f"query_{number}", "expr": plain(query)} for number, query in enumerate(queries)]
     (folder / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
     return run(promtool, folder, "check", "rules", "queries.yml")
@@ -85,16 +85,20 @@ def test_every_query_is_promql(promtool, tmp_path):
 
 def test_queries_name_metrics_and_labels_that_there_are():
     metrics = described()
-    known = {name + suffix: metric for name, metric in metrics.items() for suffix in ("", "_bucket", "_count", "_sum")}
+    metric_of = {
+        name + suffix: metric for name, metric in metrics.items() for suffix in ("", "_bucket", "_count", "_sum")
+    }
     for query in QUERIES:
         recorded = re.findall(r"\b[a-z_]+:[a-z_0-9:]+", query)
         assert set(recorded) <= RECORDED, query
-        rest = re.sub(r"\b[a-z_]+:[a-z_0-9:]+", "", query)
-        used = set(re.findall(r"\b(?:omdml|process)_\w+(?=[{\s)\[]|$)", rest))
-        assert used <= known.keys() | GENERAL, query
+        without_recorded = re.sub(r"\b[a-z_]+:[a-z_0-9:]+", "", query)
+        used = set(re.findall(r"\b(?:omdml|process)_\w+(?=[{\s)\[]|$)", without_recorded))
+        assert used <= metric_of.keys() | GENERAL, query
         # What a rule records begins with the labels that it keeps.
         mine = {label for name in recorded for label in name.split(":")[0].split("_")}
-        mine |= {label.split("`")[1] for name in used & known.keys() for label in known[name].labels}
-        grouped = re.findall(r"(?:by|on) \(([^)]*)\)", rest)
-        asked = {label for group in grouped for label in group.split(", ")} | set(re.findall(r'(\w+)=~?"', rest))
+        mine |= {label.split("`")[1] for name in used & metric_of.keys() for label in metric_of[name].labels}
+        grouped = re.findall(r"(?:by|on) \(([^)]*)\)", without_recorded)
+        asked = {label for group in grouped for label in group.split(", ")} | set(
+            re.findall(r'(\w+)=~?"', without_recorded)
+        )
         assert asked <= mine | {"namespace", "job", "instance", "le", "alertname", "alertstate"}, query

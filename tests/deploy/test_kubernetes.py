@@ -1,4 +1,4 @@
-"""The manifests are what Kubernetes understands, fit together, and fit the processes."""
+"""Kubernetes understands the manifests, and they agree with each other and with the processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers.rules import RULES
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 BASE = FOLDER / "base"
 VERSIONS = ("1.29", "1.37")
-# Not Kubernetes' own: their schemas come with what brings them.
+# Kinds that Kubernetes does not have itself, so that its schemas do not describe them.
 OTHERS = {"Kustomization", "ServiceMonitor"}
 SECRETS = {"token": "t" * 64, "store-url": "redis://redis:6379", "catalogue-url": "redis://redis:6379#shop"}
 
@@ -89,7 +89,7 @@ def test_the_settings_are_valid_and_read_what_is_mounted(folder, tmp_path):
 
 
 @pytest.mark.parametrize("role", SETS)
-def test_a_pod_runs_its_process_shut_in_and_ends_it_in_peace(role):
+def test_a_pod_confines_its_process_and_gives_it_time_to_end(role):
     pod, only = SETS[role]["spec"]["template"]["spec"], container(role)
     assert only["args"] == [role, "--config", "/etc/omdml/omdml.toml"]
     assert role in main.commands
@@ -103,7 +103,7 @@ def test_a_pod_runs_its_process_shut_in_and_ends_it_in_peace(role):
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    # What is mounted is a volume, and the other way round; all secrets are mounted.
+    # Every mount names a volume of the pod, and every volume is mounted.
     assert {mount["name"] for mount in only["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     # Addresses of services in the environment would be taken for settings: OMDML_NODE_PORT and others.
     assert pod["enableServiceLinks"] is False
@@ -117,7 +117,7 @@ def test_each_worker_is_a_static_member_under_its_own_name():
 
 
 @pytest.mark.parametrize("role", SETS)
-def test_selectors_meet_the_pods_they_are_for_and_no_others(role):
+def test_selectors_match_the_pods_they_are_for_and_no_others(role):
     name, wanted = f"omdml-{role}", {"app.kubernetes.io/component": f"omdml-{role}"}
     assert labels(role) == wanted
     assert SETS[role]["spec"]["selector"] == {"matchLabels": wanted}
@@ -137,7 +137,7 @@ def test_selectors_meet_the_pods_they_are_for_and_no_others(role):
 
 
 def test_prometheus_finds_the_jobs_that_alerts_ask_for():
-    # The job is the service's name, and the label that it selects by is what kustomize gives everything.
+    # The job is the service's name. The monitor selects by labels that kustomize gives every object.
     monitor = OBJECTS["ServiceMonitor", "omdml"]["spec"]
     (given,) = OBJECTS["Kustomization", None]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= given["pairs"].items()
@@ -146,13 +146,13 @@ def test_prometheus_finds_the_jobs_that_alerts_ask_for():
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
 
 
-def test_the_page_makes_an_object_for_the_operator_of_all_alerts():
+def test_the_pages_command_makes_a_rule_object_of_all_alerts():
     command, pipe, apply = block_that_begins(read("deploy/kubernetes/README.md"), "{ printf").rpartition(" | ")
     assert (pipe, apply.strip()) == (" | ", "kubectl -n shop apply -f -")
     done = subprocess.run(["bash", "-c", command], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=True)
-    made = yaml.safe_load(done.stdout)
-    assert (made["apiVersion"], made["kind"]) == (OBJECTS["ServiceMonitor", "omdml"]["apiVersion"], "PrometheusRule")
-    assert made["spec"] == RULES
+    rule = yaml.safe_load(done.stdout)
+    assert (rule["apiVersion"], rule["kind"]) == (OBJECTS["ServiceMonitor", "omdml"]["apiVersion"], "PrometheusRule")
+    assert rule["spec"] == RULES
 
 
 def test_the_runbooks_commands_name_objects_that_there_are():
@@ -167,7 +167,7 @@ def test_the_runbooks_commands_name_objects_that_there_are():
     (selector,) = {word for command in commands for word in command.split() if "=omdml-" in word}
     assert dict([selector.split("=")]) == labels("worker")
     exec_, command = called["call a command"][0].split(" -- ")
-    # Steps for which workers are stopped are done there too: with the same settings and secrets.
+    # Commands that need stopped workers run in a node's pod, which has the same settings and secrets.
     assert exec_.endswith("deployment/omdml-node")
     mounts = {role: {(each["name"], each["mountPath"]) for each in container(role)["volumeMounts"]} for role in SETS}
     assert {("settings", "/etc/omdml"), ("secrets", "/run/secrets/omdml")} <= mounts["node"] & mounts["worker"]

@@ -1,9 +1,10 @@
-"""What is fetched for the local services is there whole or not at all."""
+"""Each fetched program of the local services is either complete in the cache or absent."""
 
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from deploy.local import ServiceError
 from deploy.local.fetching import cache, fetch, truststore
 from deploy.local.fetching.tool import run
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FETCHER = """
@@ -47,14 +49,24 @@ def fetcher(builds: Path) -> "subprocess.Popen[str]":
     )
 
 
+def has_open(pid: int, file: Path) -> bool:
+    """Whether a process has this file open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        # It may be closed by now.
+        with suppress(FileNotFoundError):
+            if descriptor.readlink() == file:
+                return True
+    return False
+
+
 def test_two_processes_that_fetch_at_once_fetch_once(cached: Path, tmp_path: Path) -> None:
     builds = tmp_path / "builds"
-    both = [fetcher(builds), fetcher(builds)]
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    events = [process.communicate(timeout=30)[0].splitlines() for process in both]
+    first = fetcher(builds)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "building\n"
+    second = fetcher(builds)
+    until(lambda: has_open(second.pid, cached / "piece.lock"))
+    events = [process.communicate("\n", timeout=30)[0].splitlines() for process in (first, second)]
     assert builds.read_text() == "built\n"
     assert [lines[-1] for lines in events] == [str(cached / "piece")] * 2
 
@@ -98,11 +110,11 @@ def test_a_program_that_fails_is_quoted() -> None:
 def test_a_program_on_path_is_taken_before_anything_is_fetched(
     cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mine = tmp_path / "redis-server"
-    mine.write_text("#!/bin/sh\n")
-    mine.chmod(0o755)
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert fetch.redis().path == mine
+    assert fetch.redis().path == program
     assert not cached.exists()
 
 

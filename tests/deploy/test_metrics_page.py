@@ -1,4 +1,4 @@
-"""The page of metrics and the code name the same metrics, and documents name none that is not there."""
+"""The page of metrics and the code name the same metrics, and documents name no metric that does not exist."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_new_metric_makes_the_committed_page_outdated(metrics):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents_name_metrics_that_are_there(metrics, name):
     matches = set(re.findall(r"(?<![:\w])omdml_[a-z]+_[a-z_]+\b(?!:)", (ROOT / name).read_text()))
-    known = {metric + suffix for metric in metrics for suffix in ("", *SUFFIXES)}
-    assert matches - known - set(OTHERS) == set()
+    allowed = {metric + suffix for metric in metrics for suffix in ("", *SUFFIXES)}
+    assert matches - allowed - set(OTHERS) == set()
 
 
 def test_pages_of_metrics_are_as_prometheus_wants_them(promtool):

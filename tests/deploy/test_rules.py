@@ -38,7 +38,7 @@ def test_an_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(ale
 
 @pytest.mark.parametrize("value", ["vector(1)", "vector(0) > 1"])
 def test_cases_notice_alerts_that_fire_always_or_never(promtool, tmp_path, value):
-    # These alerts look at no series and wait for nothing, so one evaluation without series tells.
+    # These alerts need no series and have no waiting time, so one evaluation without series is enough.
     alerts = [{"alert": alert, "expr": value} for alert in ALERTS]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "broken", "rules": alerts}]}))
     cases = [
@@ -57,7 +57,7 @@ def test_cases_notice_alerts_that_fire_always_or_never(promtool, tmp_path, value
 
 def test_rules_name_metrics_and_label_values_that_there_are():
     metrics = described()
-    known = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
+    allowed = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
     for group in RULES["groups"]:
         for rule in group["rules"]:
             recorded = set(re.findall(r"\b[a-z_]+:[a-z_0-9:]+", rule["expr"]))
@@ -65,7 +65,7 @@ def test_rules_name_metrics_and_label_values_that_there_are():
             expression = rule["expr"]
             for name in recorded:
                 expression = expression.replace(name, "")
-            assert set(re.findall(r"\bomdml_\w+", expression)) <= known, rule
+            assert set(re.findall(r"\bomdml_\w+", expression)) <= allowed, rule
     for case in CASES:
         for series in case["input_series"]:
             name, labels = series["series"].split("{", 1)
@@ -87,10 +87,10 @@ def test_every_alert_leads_to_its_section_and_every_section_is_of_an_alert():
 
 def test_the_runbook_names_real_metrics_and_expressions_that_can_be_copied(promtool, tmp_path):
     metrics = described()
-    known = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
+    allowed = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
     prose = re.sub(r"```.*?```", "", (DEPLOY / "RUNBOOK.md").read_text(), flags=re.DOTALL)
     code = re.findall(r"`([^`]+)`", prose)
-    assert {name for text in code for name in re.findall(r"\b(omdml_[a-z_]+)\b(?!:)", text)} <= known
+    assert {name for text in code for name in re.findall(r"\b(omdml_[a-z_]+)\b(?!:)", text)} <= allowed
     expressions = [text for text in code if re.search(r"\bomdml_\w+.*[)}]", text)]
     assert len(expressions) > 8
     rules = [{"record": f"runbook:{number}", "expr": text} for number, text in enumerate(expressions)]

@@ -1,4 +1,4 @@
-"""The units are what systemd understands, shut in, and agree with what the processes do."""
+"""systemd understands the units, which confine the processes and agree with what these do."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from omdml.workers.node.http.server import GRACE_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
-# Of 10, in tenths: what a unit may be exposed to, as systemd counts it.
+# The highest exposure a unit may have, in tenths: systemd rates it from 0 to 10.
 EXPOSURE = 15
 
 
 def options(unit):
-    """Its options; one that is given several times has the last value."""
+    """The options of a unit; one that is given several times has the last value."""
     lines = (line for line in unit.read_text().splitlines() if line and line[0] not in "#[")
     return dict(line.split("=", 1) for line in lines)
 
 
 def analyze(systemd, *arguments):
-    """What systemd-analyze says, and its exit code."""
+    """The exit code, output and errors of systemd-analyze."""
     environment = {**os.environ, **systemd.environment, "LANG": "C"}
     command = [systemd.program("systemd-analyze"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -37,11 +37,11 @@ def analyze(systemd, *arguments):
 
 
 def instance(unit, folder, text=None):
-    """An instance of a unit in a folder of its own, whose program is there."""
+    """Write an instance of a unit into a folder, with a program that exists."""
     text = (text or unit.read_text()).replace("/opt/omdml/bin/omdml", sys.executable)
-    made = folder / unit.name.replace("@", "@1")
-    made.write_text(text)
-    return made
+    path = folder / unit.name.replace("@", "@1")
+    path.write_text(text)
+    return path
 
 
 def test_there_is_a_unit_for_workers_one_for_nodes_and_one_for_routers():
@@ -50,7 +50,7 @@ def test_there_is_a_unit_for_workers_one_for_nodes_and_one_for_routers():
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_understands_all_of_a_unit(systemd, tmp_path, unit):
-    # It ends with 0 for what it does not know: it only says so.
+    # An unknown option is a line in the output, and the exit code is 0.
     assert analyze(systemd, "verify", "--man=no", instance(unit, tmp_path)) == (0, "", "")
     mistaken = unit.read_text().replace("WatchdogSec=", "WatchdogSeconds=")
     _, _, complaint = analyze(systemd, "verify", "--man=no", instance(unit, tmp_path, mistaken))
@@ -58,7 +58,7 @@ def test_systemd_understands_all_of_a_unit(systemd, tmp_path, unit):
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_a_unit_is_shut_in(systemd, tmp_path, unit):
+def test_a_unit_confines_its_process(systemd, tmp_path, unit):
     command = ("security", "--offline=true", "--no-pager", f"--threshold={EXPOSURE}")
     code, table, complaint = analyze(systemd, *command, instance(unit, tmp_path))
     assert (code, complaint) == (0, ""), table
@@ -69,12 +69,12 @@ def test_a_unit_is_shut_in(systemd, tmp_path, unit):
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_fits_the_process(unit):
     given = options(unit)
-    program, role, *rest = shlex.split(given["ExecStart"])
+    program, role, *arguments = shlex.split(given["ExecStart"])
     assert program == "/opt/omdml/bin/omdml"
-    known = {name for parameter in main.commands[role].params for name in parameter.opts}
-    assert {word for word in rest if word.startswith("-")} <= known
+    options_of_role = {name for parameter in main.commands[role].params for name in parameter.opts}
+    assert {word for word in arguments if word.startswith("-")} <= options_of_role
     assert unit.name == f"omdml-{role}@.service"
-    # 1 is what starting again helps with; 2 and 3 are for people.
+    # Exit code 1 means that starting again helps. Codes 2 and 3 need an operator.
     assert given["RestartPreventExitStatus"].split() == ["2", "3"]
     assert (given["Type"], given["Restart"], given["NotifyAccess"]) == ("notify", "always", "main")
     assert float(given["TimeoutStopSec"]) >= 2 * max(FINISH_S, STOP_S, GRACE_S, 10)

@@ -55,7 +55,7 @@ class Machine(Booted):
     def get(self, role, path):
         return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}", timeout=10, verify=False)
 
-    def well(self, role):
+    def is_ready(self, role):
         try:
             return self.get(role, "/readyz").status_code == 200
         except httpx.TransportError:
@@ -63,11 +63,11 @@ class Machine(Booted):
 
     def click(self):
         """Send a click to the node, and wait until it answers with what was learned from it."""
-        versions = lambda: self.get("node", "/search?model=shop&id=i1").json()["version"]  # noqa: E731
-        before = versions()
+        version = lambda: self.get("node", "/search?model=shop&id=i1").json()["version"]  # noqa: E731
+        before = version()
         sent = httpx.post(f"http://127.0.0.1:{self.ports['node']}/feedback", json=CLICK, timeout=10)
         assert sent.status_code in (200, 202), sent.text
-        until(lambda: versions() > before, 60)
+        until(lambda: version() > before, 60)
 
 
 @pytest.fixture
@@ -95,20 +95,20 @@ def assert_two_users_without_rights(machine):
 
 @pytest.mark.deep
 def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
-    # Started means ready: systemctl waits for what the processes tell.
+    # Started means ready: systemctl waits until the processes say so.
     assert machine.ask("start", WORKER, NODE) == "", machine.said(WORKER) + machine.said(NODE)
     assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partition"]
-    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    until(lambda: machine.is_ready("worker") and machine.is_ready("node"), 60)
     machine.click()
     assert_two_users_without_rights(machine)
     assert list(machine.kernels.rglob(f"{COMPILED}-*.nbc"))
 
-    # Killed: it is back by itself, and learns on.
+    # After a kill it is started again, and learns on.
     assert machine.ask("kill", "--signal=KILL", WORKER) == ""
     until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
     machine.click()
 
-    # What the runbook has operators call works, with what only this worker has too.
+    # The runbook's commands work, also with the environment of this worker alone.
     assert "ok" in operate(machine, "call a command")
     assert "ok" in operate(machine, "call a command", "$(cat /etc/omdml/worker-1.env)")
     operate(machine, "stop the workers")
@@ -117,7 +117,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     assert machine.show(WORKER, "ActiveState") == ["active"]
     machine.click()
 
-    # It hangs: the watchdog notices, and it is started again.
+    # When it hangs, the watchdog notices, and it is started again.
     drop_in = machine.place / f"opt/units/{WORKER}.d/short.conf"
     drop_in.parent.mkdir()
     drop_in.write_text("[Service]\nWatchdogSec=5\n")
@@ -127,17 +127,17 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
     machine.click()
 
-    # Told to stop: it saves and ends well within its time.
+    # When it is stopped, it saves and ends in time.
     assert machine.ask("stop", WORKER, NODE) == ""
     for unit in (WORKER, NODE):
         assert machine.show(unit, "Result", "ExecMainStatus", "ActiveState") == ["success", "0", "inactive"]
 
-    # The store was emptied, which an operator must decide about: it ends with 3, and is left alone.
+    # With an empty store, about which an operator must decide, it ends with 3 and is not started again.
     (machine.var / "state").rename(machine.var / "state.lost")
     machine.ask("start", WORKER)
     stays_down(machine, code=3)
 
-    # A mistake in the configuration: it ends with 2, and is left alone.
+    # With a mistake in the configuration it ends with 2 and is not started again.
     (machine.etc / "omdml.toml").write_text("[worker]\nbind = 7\n")
     machine.ask("reset-failed", WORKER)
     machine.ask("start", WORKER)
@@ -148,7 +148,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
 def test_a_worker_goes_on_behind_a_gap_as_the_runbook_says(machine):
     # Given a log without the segment in which the worker would go on reading, as if somebody had cleaned up
     machine.ask("start", WORKER, NODE)
-    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    until(lambda: machine.is_ready("worker") and machine.is_ready("node"), 60)
     machine.click()
     assert machine.ask("stop", WORKER, NODE) == ""
     (segment,) = (machine.var / "feedback").glob("*.jsonl")
@@ -165,17 +165,17 @@ def test_a_worker_goes_on_behind_a_gap_as_the_runbook_says(machine):
     call(machine, take)
     # I expect it to learn, and to do so without the option from the next start on.
     machine.ask("start", NODE)
-    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    until(lambda: machine.is_ready("worker") and machine.is_ready("node"), 60)
     machine.click()
     assert "--accept-gap" in command_line(machine)
     call(machine, restart)
-    until(lambda: machine.well("worker"), 60)
+    until(lambda: machine.is_ready("worker"), 60)
     assert "--accept-gap" not in command_line(machine)
     machine.click()
 
 
 def command_line(machine):
-    """How the worker that runs was called."""
+    """The command line of the running worker."""
     (pid,) = machine.show(WORKER, "MainPID")
     return machine.inside("cat", f"/proc/{pid}/cmdline").replace("\0", " ")
 
@@ -188,7 +188,7 @@ def call(machine, command):
 
 
 def operate(machine, row, environment=""):
-    """Call what a row of the runbook's table says; answers what that printed. Fails if it failed."""
+    """Call the command in a row of the runbook's table; returns its output. Fails if it failed."""
     command, *_ = operators_commands("Under systemd")[row]
     command = command.replace(" /var/lib/omdml ", f" /var/lib/omdml {environment} ")
     return call(machine, command)

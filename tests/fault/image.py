@@ -39,7 +39,7 @@ class Container:
         self.start()
 
     def start(self) -> None:
-        """Run it; what it says goes to ``NAME.log``."""
+        """Run it; its output goes to ``NAME.log``."""
         mounts = ("-v", f"{self.folder}/omdml.toml:/etc/omdml/omdml.toml:ro", "-v", f"{self.folder}/items:/items:ro")
         health = ("-e", f"HEALTH_URL=http://127.0.0.1:{self.port}/healthz")
         command = [
@@ -121,14 +121,14 @@ def service(folder: Path) -> Iterator[tuple[Container, Container]]:
         (folder / "omdml.toml").write_text(text)
         (folder / "host.toml").write_text(text.replace('"/items"', f'"{folder}/items"'))
         catalogue(folder / "items")
-        made = [Container(folder, role, port) for role, port in ports.items()]
-        for container in made:
+        containers = [Container(folder, role, port) for role, port in ports.items()]
+        for container in containers:
             stack.callback(container.close)
-        yield made[0], made[1]
+        yield containers[0], containers[1]
 
 
 def click(node: Container, count: int) -> None:
-    """Send so many clicks to the node."""
+    """Send ``count`` clicks to the node."""
     lines = (
         json.dumps({"type": "triplet", "model": "shop", "query": f"i{q}", "relevant": f"i{r}", "irrelevant": f"i{s}"})
         for q, r, s in triplets(count).tolist()
@@ -146,7 +146,7 @@ def version(node: Container) -> int:
 
 
 def main() -> int:
-    """Say each thing that held; the first that does not ends this."""
+    """Print each check that held; the first one that does not ends the program."""
     with tempfile.TemporaryDirectory() as name, service(Path(name)) as (worker, node):
         folder = Path(name)
         folder.chmod(0o755)

@@ -7,20 +7,20 @@ import threading
 from omdml.errors import SourceError
 from tests.support.worlds import events
 
-# A load can send at most so many events.
+# The most events that a load can send.
 MOST = 200_000
 # Each burst is one publication and one swap: more of them keep the processors busy and show nothing more.
 BURST = 20
 
 
 class Load(threading.Thread):
-    """Sends twenty events, pauses, and so on until :meth:`end`, which answers how many; by default events of 1970."""
+    """Sends twenty events, pauses, and so on until :meth:`end`, which returns how many; by default events of 1970."""
 
-    def __init__(self, sink, made=None, pause_s=0.1):
+    def __init__(self, sink, payloads=None, pause_s=0.1):
         super().__init__()
         self.pause_s = pause_s
         self.sink, self.sent, self.enough = sink, 0, threading.Event()
-        self.events = made or events(MOST)
+        self.events = payloads or events(MOST)
         self.start()
 
     def run(self):
@@ -31,7 +31,7 @@ class Load(threading.Thread):
         self.sink.flush(240)
 
     def send_one(self):
-        """Again and again while the log refuses, as a click service that must not lose a click does."""
+        """Send an event; try again while the log refuses it, as a click service that must lose no click does."""
         event = next(self.events)
         while True:
             try:

@@ -35,7 +35,7 @@ def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp
 
 
 class GivesUpOnce:
-    """A sink that gives up what it holds when it is first asked, as one does if Kafka is away for too long."""
+    """A sink that gives up its events when it is first asked, as one does if Kafka is away too long."""
 
     def __init__(self):
         self.held, self.written, self.away = [], [], True

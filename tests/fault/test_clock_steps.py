@@ -105,7 +105,7 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
         return checkpoint is not None and checkpoint.next == last.offset + 1
 
     def learns(count: int, contrary: bool = False) -> int:
-        """Send so many events, wait until they are learned or held out, and return the version that is live."""
+        """Send ``count`` events, wait until they are learned or held out, and return the version that is live."""
         nonlocal sent
         for number, event in enumerate(events(count, seed=sent)):
             click = json.loads(event)
@@ -135,7 +135,7 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
     finally:
         sink.close()
         worker.close()
-    # And what was decided is what a worker decides whose clock stands right.
+    # And the decisions are those of a worker whose clock is right.
     plain = Process(tmp_path, "worker", "--config", "plain.toml", name="plain")
     try:
         wait_for(lambda: has_all(stores["plain"]), "all events", LIMIT_S, plain)

@@ -32,7 +32,7 @@ def service(tmp_path):
 
 
 def command(service, *words):
-    """A command's exit code, and what it said."""
+    """The exit code and the output of a command."""
     process = service.start_process(NODE, "omdml.workers.cli", *words)
     return process.wait(LIMIT_S), process.said
 
@@ -69,8 +69,10 @@ def learning_is_missing(service):
 
 
 def rehomed(service):
-    """Do what its refusals say until it succeeds: a worker that was killed is a member until its session ends, and may
-    have left events that are not learned. Answers what it said then."""
+    """Run ``omdml topics rehome`` until it succeeds, and do what each refusal says; returns the last output.
+
+    A worker that was killed is a member until its session ends, and may have left events that are not learned.
+    """
     outcomes = []
 
     def succeeds():
@@ -89,11 +91,11 @@ def rehomed(service):
 
 
 def rehomed_while_events_come(service):
-    """Do what its refusals say while nobody stops sending, until it succeeds."""
+    """Run it until it succeeds, and do what each refusal says, while senders go on sending."""
 
     def succeeds():
         code, output = command(service, "topics", "rehome", "--senders-go-on")
-        # The output of earlier attempts stands before that of this one.
+        # The file has the output of earlier attempts before the output of this one.
         refusal = " ".join(output.rpartition("omdml: ")[2].split())
         if code != 0 and "has members" not in refusal:
             assert "Start the workers" in refusal
@@ -107,7 +109,7 @@ def rehomed_while_events_come(service):
 
 
 def start_workers(service, numbers=range(WORKERS)):
-    """Start workers, and wait until each can be told to stop: one of them may own all partitions before the other."""
+    """Start workers, and wait until each can be stopped: one of them may own all partitions before the other."""
     before = service.said("worker_started")
     for number in numbers:
         service.start(number)

@@ -18,7 +18,7 @@ from tests.formats.samples import HERE, SAMPLES, Sample
 
 
 def write(sample: Sample, replace: bool) -> str:
-    """Write one if there is none, or it is to be replaced, or a learner has none; says what was done."""
+    """Write a sample if there is none, if a learner has none, or if it is to be replaced; returns what was done."""
     folder = HERE / f"{sample.name}-{sample.format.number}"
     missing = sample.missing()
     if folder.exists() and not replace and not missing:
@@ -38,7 +38,7 @@ def write(sample: Sample, replace: bool) -> str:
 
 
 def main(replaced: list[str]) -> None:
-    """All of them; ``replaced`` are names of those to write again."""
+    """Write all samples that are missing; ``replaced`` are the names of those to write again."""
     with ValkeyServer() as server:
         every = [*SAMPLES, *samples(server.url)]
         if unknown := set(replaced) - {sample.name for sample in every}:

@@ -1,4 +1,4 @@
-"""What holds of every format; the tests of those in Redis, which need a server, call the same."""
+"""Checks that hold for every format; the tests of formats in Redis, which need a server, call them too."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HOW = "python -m tests.formats --replace"
 
 
 def check_that_kept_samples_load(sample: Sample, folder: Path) -> None:
-    """Every number that this release reads loads; an older one is refused by its number."""
+    """Check that every number that this release reads loads, and that an older one is refused by its number."""
     assert sample.format.number in sample.kept(), f"no sample of {sample.name}: run python -m tests.formats"
-    for number, kept in sample.kept().items():
-        copy = shutil.copytree(kept, folder / str(number))
+    for number, sample_folder in sample.kept().items():
+        copy = shutil.copytree(sample_folder, folder / str(number))
         if number >= sample.format.oldest:
             sample.read(copy)
         else:
@@ -40,15 +40,15 @@ def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
 
 
 def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) -> None:
-    """What is written today has the structure of the sample: another structure needs another number."""
+    """Check that a file of today has the structure of the sample: another structure needs another number."""
     assert not sample.missing(), f"no sample of {', '.join(sample.missing())}: run python -m tests.formats"
     (folder / "today").mkdir()
     sample.write(folder / "today")
-    kept, today = (
+    of_sample, of_today = (
         json.dumps(sample.shape(written), indent=1, sort_keys=True).splitlines()
         for written in (sample.kept()[sample.format.number], folder / "today")
     )
-    assert today == kept, (
+    assert of_today == of_sample, (
         f"what is written as {sample.name} differs from its sample: raise its number in omdml/formats.py and run "
         f"python -m tests.formats; or, if no release has written number {sample.format.number}, {HOW} {sample.name}"
     )

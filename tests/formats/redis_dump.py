@@ -1,4 +1,4 @@
-"""What keys of a Redis hold, as JSON, there and back; binary values as base64, which says so."""
+"""The content of a Redis as JSON, and back; values that are no text become base64 behind a prefix."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dump(client: Any, path: Path) -> None:
             case b"list":
                 dumped[text(key)] = {"list": [text(entry) for entry in client.lrange(key, 0, -1)]}
             case b"set":
-                dumped[text(key)] = {"set": sorted(text(smember) for smember in client.smembers(key))}
+                dumped[text(key)] = {"set": sorted(text(member) for member in client.smembers(key))}
             case b"stream":
                 dumped[text(key)] = {"stream": [texts(fields) for _, fields in client.xrange(key)]}
             case _:
@@ -48,8 +48,8 @@ def dump(client: Any, path: Path) -> None:
 
 def restore(client: Any, path: Path) -> None:
     """Write these keys into an empty database."""
-    for key, kept in json.loads(path.read_text()).items():
-        for kind, value in kept.items():
+    for key, dumped in json.loads(path.read_text()).items():
+        for kind, value in dumped.items():
             match kind:
                 case "hash":
                     client.hset(key, mapping={blob(name): blob(field_value) for name, field_value in value.items()})
@@ -67,8 +67,8 @@ def restore(client: Any, path: Path) -> None:
 def keys(path: Path) -> dict[str, Any]:
     """The names of the keys with their types, the names of the fields of hashes and streams, and the shape of JSON."""
     results: dict[str, Any] = {}
-    for key, kept in json.loads(path.read_text()).items():
-        for kind, value in kept.items():
+    for key, dumped in json.loads(path.read_text()).items():
+        for kind, value in dumped.items():
             fields = sorted(value) if kind == "hash" else []
             if kind == "stream":
                 fields = sorted({name for entry in value for name in entry})

@@ -1,4 +1,4 @@
-"""What this omdml writes of each format, how each is read again, and how its number is made another."""
+"""How this omdml writes and reads a sample of each format, and how a sample gets another number."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from omdml.workers.model.claim import claim
 from tests.formats import shapes
 from tests.support import worlds
 from tests.support.learning import store_samples
-from tests.support.learning.learner_samples import comparisons, learn, made
+from tests.support.learning.learner_samples import comparisons, learn, small_learner
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)
 
 
 class Sample(NamedTuple):
-    """A format: what writes a folder of files in it, what reads one, and what gives one another number."""
+    """A format, with functions that write a folder of files in it, read one, and give one another number."""
 
     format: Format
     write: Callable[[Path], None]
@@ -59,31 +59,31 @@ class Sample(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the names of the samples' folders begin with."""
+        """The beginning of the names of the samples' folders."""
         return self.format.what.replace(" ", "-")
 
     def kept(self) -> dict[int, Path]:
-        """The folders of the samples that are kept, by their numbers."""
+        """The folders of the committed samples, by their numbers."""
         folders = HERE.glob(f"{self.name}-[0-9]*")
         return {int(folder.name.removeprefix(f"{self.name}-")): folder for folder in folders}
 
     def missing(self) -> list[str]:
-        """The names of files of learners that have none, if the samples of this number have one of each."""
-        kept = self.kept().get(self.format.number)
-        names = [f"{learner}.safetensors" for learner in sorted(LEARNERS)] if self.of_learners and kept else []
-        return [name for name in names if kept and not (kept / name).exists()]
+        """The files of learners that the samples of this number lack, if they have one of each learner."""
+        folder = self.kept().get(self.format.number)
+        names = [f"{learner}.safetensors" for learner in sorted(LEARNERS)] if self.of_learners else []
+        return [name for name in names if folder and not (folder / name).exists()]
 
 
-def sealed_again(folder: Path, number: int) -> None:
+def renumber_tensors(folder: Path, number: int) -> None:
     """Give every safetensors file another number, under a checksum that fits."""
     for path in folder.iterdir():
         data = path.read_bytes()
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = msgspec.json.decode(header["__metadata__"][packing.KEY])
-        rest = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
+        others = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
         tensors = load(data)
         files = packing.FILES if path.suffix == ".checkpoint" else ()
-        path.write_bytes(packing.pack(tensors, rest, Format("renumbered", number), packing.digest(tensors, files)))
+        path.write_bytes(packing.pack(tensors, others, Format("renumbered", number), packing.digest(tensors, files)))
         assert save(load(path.read_bytes()))
 
 
@@ -91,23 +91,23 @@ def in_json(name: str) -> Callable[[Path, int], None]:
     """Give the first line of JSON in this file another number."""
 
     def renumber(folder: Path, number: int) -> None:
-        first, *rest = (folder / name).read_text().splitlines()
-        (folder / name).write_text("\n".join([json.dumps({**json.loads(first), "format": number}), *rest]) + "\n")
+        first, *others = (folder / name).read_text().splitlines()
+        (folder / name).write_text("\n".join([json.dumps({**json.loads(first), "format": number}), *others]) + "\n")
 
     return renumber
 
 
 def learned() -> Iterable[Learner]:
-    """One of each learner, its block still open."""
+    """A model of each learner, in the middle of a block of events."""
     for name in sorted(LEARNERS):
-        model = made(name)
+        model = small_learner(name)
         learn(model, *comparisons(name), end=21)
         yield model
 
 
 def with_parent() -> DCA:
-    """One of DCA that began with what another one served."""
-    parent, child = made("dca"), made("dca")
+    """A DCA model that began with the metric that another model served."""
+    parent, child = small_learner("dca"), small_learner("dca")
     learn(parent, *comparisons("dca"), end=40)
     learn(child, *comparisons("dca"), end=0)
     assert isinstance(child, DCA)
@@ -117,8 +117,8 @@ def with_parent() -> DCA:
 
 
 def sums_of_items() -> Learner:
-    """One of DCA with as many principal coordinates as an item has numbers, a block of it closed."""
-    model = made("dca", rank=11)
+    """A DCA model with as many principal coordinates as an item has numbers, after the end of a block."""
+    model = small_learner("dca", rank=11)
     learn(model, *comparisons("dca"), end=80)
     return model
 
@@ -138,7 +138,7 @@ def read_states(folder: Path) -> None:
 
 
 def write_snapshots(folder: Path) -> None:
-    """What a node gets of each learner."""
+    """Write the snapshot that a node gets of each learner."""
     for model in learned():
         snapshot = Snapshot(
             model="shop", learner=model.name, version=21, generation="g", event_time=5.5, oldest_event_time=5.0,
@@ -170,7 +170,7 @@ def guarded(folder: Path) -> worlds.World:
 
 
 def write_checkpoint(folder: Path) -> None:
-    """What a worker saved after 60 events."""
+    """Write the checkpoint that a worker saved after 60 events."""
     with tempfile.TemporaryDirectory() as other:
         place = guarded(Path(other))
         place.send(*worlds.events(60))
@@ -183,7 +183,7 @@ def write_checkpoint(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> None:
-    """A worker goes on from it, with what it held out."""
+    """Check that a worker goes on from it, with the events that it held out."""
     checkpoint = Checkpoint.from_bytes((folder / "shop.checkpoint").read_bytes())
     with tempfile.TemporaryDirectory() as other:
         place = guarded(Path(other))
@@ -212,7 +212,7 @@ NEW = {"shape": [0.5] * 9, "noise": [0.25] * 5}
 
 
 def make_changes(catalogue: Items) -> None:
-    """An item that is new, one that is put twice and gets other attributes, and one that comes and goes."""
+    """Put a new item twice and change its attributes, change an old item, and add and delete a third."""
     for changes in (
         [Change(id="new", features=NEW, attributes={"price": 4, "tags": ["red"]}), Change(id="gone", features=NEW)],
         [Change(id="new", features=NEW), Change(id="gone", delete=True), Change(id="i1", attributes={"price": 2.5})],
@@ -221,21 +221,21 @@ def make_changes(catalogue: Items) -> None:
 
 
 def check_changes(catalogue: Items) -> None:
-    """The changes are as they were made."""
+    """Check that the changes are there."""
     assert catalogue.shown[:2] == (15, 2)
     assert (catalogue.rows(["new", "gone", "i1"]).tolist(), catalogue.shown.position) == ([14, -1, 1], 5)
     assert catalogue.attributes == {"new": {"price": 4, "tags": ["red"]}, "i1": {"price": 2.5}}
 
 
 def read_catalogue(folder: Path) -> None:
-    """Every vector is as it was."""
+    """Check that every vector is intact."""
     catalogue = MappedCatalogue(folder)
     catalogue.verify()
     check_catalogue(catalogue)
 
 
 def check_catalogue(catalogue: Items) -> None:
-    """Everything is there; the first format knew no maps, and the second no changes."""
+    """Check that everything is there; the first format had no maps, and the second no changes."""
     assert len(catalogue.sets) in (12, worlds.ITEMS)
     assert len(catalogue.ids) in (12, 15, worlds.ITEMS)
     if len(catalogue.sets) == 12:
@@ -252,8 +252,8 @@ def write_map(folder: Path) -> None:
 
 def read_map(folder: Path) -> None:
     """Check that the map maps vectors."""
-    made = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
-    assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
+    fitted = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
+    assert fitted.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
 
 
 def write_describer(folder: Path) -> None:
@@ -271,7 +271,7 @@ def read_describer(folder: Path) -> None:
 
 
 def fill(store: Store) -> None:
-    """Have everything happen once in a store."""
+    """Do everything once that can happen in a store."""
     epoch = store_samples.published(store, 1, 2)
     for offset in (1, 2):
         store.save(store_samples.checkpoint(offset), epoch)
@@ -282,7 +282,7 @@ def fill(store: Store) -> None:
 
 
 def check_filled(store: Store) -> None:
-    """All that :func:`fill` did is there."""
+    """Check that everything that :func:`fill` did is there."""
     pointer, snapshot = store.load("shop") or (None, None)
     assert pointer
     assert snapshot
@@ -301,7 +301,7 @@ def check_filled(store: Store) -> None:
 
 
 def write_store(folder: Path) -> None:
-    """A folder store in which everything has happened once."""
+    """Write a folder store in which everything has happened once."""
     store = DirectoryStore(folder)
     fill(store)
     store.read_again(PARTITION, 7)
@@ -314,7 +314,7 @@ def read_store(folder: Path) -> None:
 
 
 def renumber_store(folder: Path, number: int) -> None:
-    """The layout's number is a file."""
+    """Give the layout another number, which is a file."""
     (folder / "format").write_text(f"{number}\n")
 
 
@@ -339,17 +339,17 @@ PLACED = Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
 
 
 def write_placement(folder: Path) -> None:
-    """Where models live after a rehome."""
+    """Write a placement of models after a rehome."""
     (folder / "placement.json").write_bytes(PLACED.encode())
 
 
 def read_placement(folder: Path) -> None:
-    """Check that it is as it was written."""
+    """Check that the placement is the written one."""
     assert Placement.decode((folder / "placement.json").read_bytes(), "here") == PLACED
 
 
 def write_letters(folder: Path) -> None:
-    """Letters with and without everything, one cut, and the marks of one sent again and of one dismissed."""
+    """Write letters with all fields, with few and with a cut payload, and marks of one sent again and one dismissed."""
     error = FeedbackError("no such item", reason="unknown_item")
     records = [
         Record(PARTITION, 1, b'{"type":"triplet"}', b"shop", 5.5, (("content-type", b"application/json"),)),
@@ -367,7 +367,7 @@ def write_letters(folder: Path) -> None:
 
 
 def read_letters(folder: Path) -> None:
-    """All of them, which was sent again, and which was dismissed; the first format knew nothing of the latter."""
+    """Check all letters, and which was sent again or dismissed; the first format had no dismissals."""
     lines = (folder / "letters.jsonl").read_bytes().splitlines()
     book = read_book(Record(Partition("letters", 0), offset, line) for offset, line in enumerate(lines))
     letters = book.letters
@@ -380,12 +380,12 @@ def read_letters(folder: Path) -> None:
 
 
 SAMPLES = [
-    Sample(formats.STATE, write_states, read_states, sealed_again, of_learners=True),
-    Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
-    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again, of_learners=True),
+    Sample(formats.STATE, write_states, read_states, renumber_tensors, of_learners=True),
+    Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, renumber_tensors),
+    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, renumber_tensors, of_learners=True),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
-    Sample(formats.MAP, write_map, read_map, sealed_again),
-    Sample(formats.DESCRIBER, write_describer, read_describer, sealed_again),
+    Sample(formats.MAP, write_map, read_map, renumber_tensors),
+    Sample(formats.DESCRIBER, write_describer, read_describer, renumber_tensors),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),

@@ -121,16 +121,16 @@ def pairs_objective(w, pairs, x, similar, lam):
 def pairs_optimum(pairs, x, similar, lam):
     """The least value of :func:`pairs_objective`, by sequential quadratic programming."""
     squares = (x[pairs[:, 0]] - x[pairs[:, 1]]) ** 2
-    held, pulled = squares[~similar], squares[similar].sum(axis=0)
-    apart = {"type": "ineq", "fun": lambda w: held @ w - 1, "jac": lambda w: held}
+    dissimilar, pulled = squares[~similar], squares[similar].sum(axis=0)
+    apart = {"type": "ineq", "fun": lambda w: dissimilar @ w - 1, "jac": lambda w: dissimilar}
 
     def value(w):
         return w @ pulled + lam / 2 * w @ w, pulled + lam * w
 
-    begin = np.ones(x.shape[1]) / held.sum(axis=1).min()
+    begin = np.ones(x.shape[1]) / dissimilar.sum(axis=1).min()
     bounds, options = [(0, None)] * x.shape[1], {"maxiter": 2000, "ftol": 1e-15}
     w = scipy.optimize.minimize(
         value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[apart], options=options
     ).x
     # It may miss a constraint by some millionths.
-    return value(w / min(1.0, (held @ w).min()))[0]
+    return value(w / min(1.0, (dissimilar @ w).min()))[0]

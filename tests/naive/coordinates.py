@@ -26,17 +26,17 @@ def scaled(columns, sample):
 
 def blocks(sample, items, chosen):
     """Features and kernel coordinates of items side by side, every modality; ``chosen`` rows are the landmarks."""
-    made = []
+    parts = []
     for name in sorted(sample):
         x, y = sample[name].astype(float), items[name].astype(float)
         landmarks = x[chosen]
         width = np.mean([np.sum((row - landmark) ** 2) for row in x for landmark in landmarks])
         whitening = inverse_root(similarities(landmarks, landmarks, width))
-        made.append(scaled(y, x))
-        made.append(
+        parts.append(scaled(y, x))
+        parts.append(
             scaled(similarities(y, landmarks, width) @ whitening, similarities(x, landmarks, width) @ whitening)
         )
-    return np.concatenate(made, axis=1)
+    return np.concatenate(parts, axis=1)
 
 
 def coordinates(sample, items, chosen, count):

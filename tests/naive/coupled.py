@@ -23,24 +23,26 @@ def coupled(rows, signs, tasks, X, L, stacks, *, shares, eta, exact):
     L, b, scores, updates = dict(L), np.ones(len(stacks)), [], 0
     for (i, j), y, t in zip(rows, signs, tasks, strict=True):
         c, names = X[i] - X[j], stacks[t]
-        own = [L[name] for name in names]
-        scores.append(y * (sum(np.sum((M @ c) ** 2) for M in own) - b[t]))
+        matrices = [L[name] for name in names]
+        scores.append(y * (sum(np.sum((M @ c) ** 2) for M in matrices) - b[t]))
         if scores[-1] + 1 > 0:
             updates += 1
-            rate = capped(partial(coupled_loss, own, b[t], shares, y, c), c @ c * max(shares), eta) if exact else eta
-            L |= dict(zip(names, coupled_step(own, shares, rate * y, c), strict=True))
+            rate = (
+                capped(partial(coupled_loss, matrices, b[t], shares, y, c), c @ c * max(shares), eta) if exact else eta
+            )
+            L |= dict(zip(names, coupled_step(matrices, shares, rate * y, c), strict=True))
             b[t] += 0.1 * rate * y
     return L, b, np.array(scores), updates
 
 
-def coupled_step(own, shares, step, c):
+def coupled_step(matrices, shares, step, c):
     """A task's matrices after a signed step."""
-    return [M - share * step * np.outer(M @ c, c) for M, share in zip(own, shares, strict=True)]
+    return [M - share * step * np.outer(M @ c, c) for M, share in zip(matrices, shares, strict=True)]
 
 
-def coupled_loss(own, b, shares, y, c, rate):
+def coupled_loss(matrices, b, shares, y, c, rate):
     """The loss after a step of this rate, before the hinge cuts it off at zero."""
-    squared = sum(np.sum((M @ c) ** 2) for M in coupled_step(own, shares, rate * y, c))
+    squared = sum(np.sum((M @ c) ** 2) for M in coupled_step(matrices, shares, rate * y, c))
     return 1 - y * (b + 0.1 * rate * y - squared)
 
 

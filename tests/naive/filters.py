@@ -8,10 +8,10 @@ from typing import Any
 
 def matches(item: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether an item's attributes match a filter."""
-    return all(entry(item, name, value) for name, value in asked.items())
+    return all(matches_entry(item, name, value) for name, value in asked.items())
 
 
-def entry(item: dict[str, Any], name: str, value: Any) -> bool:
+def matches_entry(item: dict[str, Any], name: str, value: Any) -> bool:
     if name == "all":
         return all(matches(item, part) for part in value)
     if name == "any":
@@ -23,26 +23,26 @@ def entry(item: dict[str, Any], name: str, value: Any) -> bool:
     return all(holds(item.get(name), operator, operand) for operator, operand in value.items())
 
 
-def holds(there: Any, operator: str, operand: Any) -> bool:
+def holds(attribute: Any, operator: str, operand: Any) -> bool:
     if operator == "exists":
-        return (there is not None) == operand
-    if isinstance(there, str) and there.startswith("20"):
-        there = instant(there)
+        return (attribute is not None) == operand
+    if isinstance(attribute, str) and attribute.startswith("20"):
+        attribute = instant(attribute)
         operand = [instant(choice) for choice in operand] if operator == "in" else instant(operand)
     if operator == "ne":
-        return there is None or there != operand
-    if there is None:
+        return attribute is None or attribute != operand
+    if attribute is None:
         return False
     if operator == "has":
-        return any(choice in there for choice in (operand if isinstance(operand, list) else [operand]))
+        return any(choice in attribute for choice in (operand if isinstance(operand, list) else [operand]))
     if operator == "in":
-        return there in operand
+        return attribute in operand
     return {
-        "eq": there == operand,
-        "lt": operator == "lt" and there < operand,
-        "lte": operator == "lte" and there <= operand,
-        "gt": operator == "gt" and there > operand,
-        "gte": operator == "gte" and there >= operand,
+        "eq": attribute == operand,
+        "lt": operator == "lt" and attribute < operand,
+        "lte": operator == "lte" and attribute <= operand,
+        "gt": operator == "gt" and attribute > operand,
+        "gte": operator == "gte" and attribute >= operand,
     }[operator]
 
 

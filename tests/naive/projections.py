@@ -31,7 +31,7 @@ def lomdml(rows, features, W, *, eta, beta, memory, gamma, exact):
     log_weights = np.zeros(len(names))
     keep = 1 - 1 / memory if memory else 1.0
     mistakes = updates = 0
-    losses, own = np.zeros(len(names)), 0.0
+    losses, mixture = np.zeros(len(names)), 0.0
     for q, r, s in rows:
         theta = np.exp(log_weights) / np.exp(log_weights).sum()
         pairs = [(features[name][q] - features[name][r], features[name][q] - features[name][s]) for name in names]
@@ -42,14 +42,14 @@ def lomdml(rows, features, W, *, eta, beta, memory, gamma, exact):
         if theta @ f + gamma <= 0:
             continue
         updates += 1
-        losses, own = keep * losses + (f > 0), keep * own + theta @ (f > 0)
+        losses, mixture = keep * losses + (f > 0), keep * mixture + theta @ (f > 0)
         log_weights = keep * (log_weights + math.log(beta) * (f > 0))
         for name, (a, b), value in zip(names, pairs, f, strict=True):
             if value + 1 > 0 and (a.any() or b.any()):
                 rate = exact_rate(W[name], a, b, eta) if exact else eta
                 W[name] = W[name] - rate * 2 * (np.outer(W[name] @ a, a) - np.outer(W[name] @ b, b))
     theta = np.exp(log_weights) / np.exp(log_weights).sum()
-    return W, theta, mistakes, updates, (own, losses.min())
+    return W, theta, mistakes, updates, (mixture, losses.min())
 
 
 def embedding(features, weights, matrices):
@@ -89,9 +89,9 @@ def running_means(states, block, average):
 
 def average_precision(relevance):
     """Precision at every relevant place, averaged."""
-    result, total = 0, 0.0
+    hits, total = 0, 0.0
     for place, relevant in enumerate(relevance, start=1):
         if relevant:
-            result += 1
-            total += result / place
-    return total / max(result, 1)
+            hits += 1
+            total += hits / place
+    return total / max(hits, 1)

@@ -71,12 +71,14 @@ def setnet(judgements, x, net, *, eta, momentum, decay, exact):
         good, bad = chances(judgement, x, net)
         scores.append(np.mean(bad) - np.mean(good))
         value, slopes = loss(judgement, x, net), slope(judgement, x, net)
-        whole = sum((array**2).sum() for array in slopes.values())
+        squared_length = sum((array**2).sum() for array in slopes.values())
         for block, start in zip(BLOCKS, starts, strict=True):
             rate, shrink = eta, eta * decay
             if exact:
                 length = math.sqrt(sum((slopes[name] ** 2).sum() for name in block))
-                rate = min(eta, (1 - momentum) * value / whole, (1 - momentum) * 0.1 * start / max(length, 1e-300))
+                rate = min(
+                    eta, (1 - momentum) * value / squared_length, (1 - momentum) * 0.1 * start / max(length, 1e-300)
+                )
                 shrink = min(rate * decay, (1 - momentum) * 0.1)
             for name in block:
                 velocity[name] = momentum * velocity[name] - rate * slopes[name] - shrink * net[name]

@@ -1,4 +1,4 @@
-"""BLAS computes on one thread for a while, or always, if it is told to. Independent computations may have several."""
+"""BLAS can be limited to one thread, for a while or for good. Independent computations may have several."""
 
 from __future__ import annotations
 

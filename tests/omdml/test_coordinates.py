@@ -33,7 +33,7 @@ def items(seed=0, count=60, **sizes):
 
 
 def chosen(count, landmarks, seed=0):
-    """The landmarks that a map draws of so many rows, all of which are its sample."""
+    """The landmarks that a map draws if these ``count`` rows are its whole sample."""
     draw = np.random.default_rng(seed)
     draw.choice(count, count, replace=False)
     return np.sort(draw.choice(count, min(landmarks, count), replace=False))
@@ -55,24 +55,24 @@ def assert_same_up_to_signs(actual, expected):
 )  # fmt: skip
 def test_coordinates_are_those_of_the_literal_twin(seed, count, landmarks, most, sizes):
     sample, others = items(seed, count, **sizes), items(seed + 1, 7, **sizes)
-    made = CoordinateMap.fit(sample, landmarks=landmarks, coordinates=most)
+    fitted = CoordinateMap.fit(sample, landmarks=landmarks, coordinates=most)
 
     expected = naive.coordinates(sample, sample, chosen(count, landmarks), most)
-    assert made.dim == expected.shape[1]
+    assert fitted.dim == expected.shape[1]
     variances = expected.var(axis=0)
     # two directions of nearly one variance may be mixed by rounding: those before them are compared
     apart = np.flatnonzero(np.diff(variances) > -1e-6 * variances[0])
     compared = slice(0, apart[0] if len(apart) else None)
-    assert_same_up_to_signs(made.apply(sample)[:, compared], expected[:, compared])
+    assert_same_up_to_signs(fitted.apply(sample)[:, compared], expected[:, compared])
     expected = naive.coordinates(sample, others, chosen(count, landmarks), most)
-    assert_same_up_to_signs(made.apply(others)[:, compared], expected[:, compared])
+    assert_same_up_to_signs(fitted.apply(others)[:, compared], expected[:, compared])
 
 
 def test_the_golden_numbers_are_reproduced():
     with np.load(GOLDEN / "coordinates.npz") as golden:
         features = {name: golden[f"X_{name}"] for name in ("color", "text")}
-        made = CoordinateMap.fit({name: x[:40] for name, x in features.items()}, landmarks=12, coordinates=8)
-        assert_allclose(made.apply(features), golden["coordinates"], atol=1e-6)
+        fitted = CoordinateMap.fit({name: x[:40] for name, x in features.items()}, landmarks=12, coordinates=8)
+        assert_allclose(fitted.apply(features), golden["coordinates"], atol=1e-6)
 
 
 def test_the_signs_that_lapack_gives_to_eigenvectors_do_not_matter(monkeypatch):
@@ -91,19 +91,19 @@ def test_the_signs_that_lapack_gives_to_eigenvectors_do_not_matter(monkeypatch):
 
 
 def test_coordinates_of_the_sample_are_centred_uncorrelated_and_fall():
-    made = CoordinateMap.fit(items(), coordinates=20).apply(items()).astype(float)
-    assert_allclose(made.mean(axis=0), 0, atol=1e-6)
-    covariance = np.cov(made.T, bias=True)
+    coordinates = CoordinateMap.fit(items(), coordinates=20).apply(items()).astype(float)
+    assert_allclose(coordinates.mean(axis=0), 0, atol=1e-6)
+    covariance = np.cov(coordinates.T, bias=True)
     assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-6)
     assert (np.diff(np.diag(covariance)) <= 0).all()
 
 
 def test_all_coordinates_together_keep_every_inner_product():
     sample = items(count=30)
-    made = CoordinateMap.fit(sample).apply(sample).astype(float)
+    coordinates = CoordinateMap.fit(sample).apply(sample).astype(float)
     X = naive.blocks(sample, sample, chosen(30, 200))
-    assert made.shape[1] == 29
-    assert_allclose(made @ made.T, X @ X.T, atol=1e-5)
+    assert coordinates.shape[1] == 29
+    assert_allclose(coordinates @ coordinates.T, X @ X.T, atol=1e-5)
 
 
 @given(st.integers(0, 1000), st.floats(1e-6, 1e6), st.floats(-3, 3))
@@ -130,10 +130,10 @@ def test_the_same_items_give_the_same_bytes_wherever_they_lie(tmp_path):
 @given(st.integers(1, 1200), st.integers(0, 1199))
 @settings(max_examples=examples(20), deadline=None)
 def test_an_item_alone_is_where_it_is_among_others(count, row):
-    made, others = CoordinateMap.fit(items()), items(5, 1200)
+    fitted, others = CoordinateMap.fit(items()), items(5, 1200)
     row %= count
-    together = made.apply({name: x[:count] for name, x in others.items()})[row]
-    alone = made.apply({name: x[row : row + 1] for name, x in others.items()})[0]
+    together = fitted.apply({name: x[:count] for name, x in others.items()})[row]
+    alone = fitted.apply({name: x[row : row + 1] for name, x in others.items()})[0]
     assert_allclose(alone, together, atol=1e-6)
 
 
@@ -142,10 +142,10 @@ def test_an_item_alone_is_where_it_is_among_others(count, row):
 
 def test_items_that_are_all_alike_have_one_coordinate_of_zeros():
     alike = {name: np.full_like(x, 0.1) for name, x in items().items()}
-    made = CoordinateMap.fit(alike)
-    assert made.dim == 1
-    assert_array_equal(made.apply(alike), 0)
-    assert np.isfinite(made.apply(items())).all()
+    fitted = CoordinateMap.fit(alike)
+    assert fitted.dim == 1
+    assert_array_equal(fitted.apply(alike), 0)
+    assert np.isfinite(fitted.apply(items())).all()
 
 
 def test_a_modality_whose_numbers_never_differ_changes_nothing():
@@ -157,17 +157,17 @@ def test_a_modality_whose_numbers_never_differ_changes_nothing():
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
 def test_few_items_have_few_coordinates(count):
     sample = items(count=count)
-    made = CoordinateMap.fit(sample)
-    assert made.dim == max(1, count - 1)
-    assert np.isfinite(made.apply(items(1))).all()
+    fitted = CoordinateMap.fit(sample)
+    assert fitted.dim == max(1, count - 1)
+    assert np.isfinite(fitted.apply(items(1))).all()
 
 
 def test_items_that_come_many_times_count_as_landmarks_once():
     once = items(count=8)
     many = {name: np.repeat(x, 30, axis=0) for name, x in once.items()}
-    made = CoordinateMap.fit(many, landmarks=240)
-    assert made.dim == 7
-    assert_same_up_to_signs(made.apply(many)[::30], CoordinateMap.fit(once).apply(once))
+    fitted = CoordinateMap.fit(many, landmarks=240)
+    assert fitted.dim == 7
+    assert_same_up_to_signs(fitted.apply(many)[::30], CoordinateMap.fit(once).apply(once))
 
 
 @pytest.mark.parametrize(("small", "large"), [(1e-30, 1e30), (1e-150, 1e138), (1.0, 1e100)])
@@ -179,15 +179,15 @@ def test_modalities_of_wildly_different_scales_count_alike(small, large):
 
 
 def test_an_item_far_out_is_near_no_landmark_and_stays_finite():
-    made = CoordinateMap.fit(items())
+    fitted = CoordinateMap.fit(items())
     far = {name: np.full((1, x.shape[1]), 1e30, np.float32) for name, x in items().items()}
-    assert np.isfinite(made.apply(far)).all()
+    assert np.isfinite(fitted.apply(far)).all()
 
 
 def test_what_float32_cannot_hold_becomes_infinite():
-    made = CoordinateMap.fit({name: x * np.float32(1e-20) for name, x in items().items()})
+    fitted = CoordinateMap.fit({name: x * np.float32(1e-20) for name, x in items().items()})
     far = {name: np.full((1, x.shape[1]), 3e38, np.float32) for name, x in items().items()}
-    assert np.isinf(made.apply(far)).any()
+    assert np.isinf(fitted.apply(far)).any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
@@ -218,37 +218,42 @@ def test_a_seed_that_nothing_can_be_drawn_with_is_refused(seed):
 
 
 def test_wide_items_are_mapped_a_few_at_a_time(monkeypatch):
-    made, sample = CoordinateMap.fit(items()), items(1)
-    expected = made.apply(sample)
+    fitted, sample = CoordinateMap.fit(items()), items(1)
+    expected = fitted.apply(sample)
     monkeypatch.setattr(coordinates, "CHUNK_NUMBERS", 40)
-    few = CoordinateMap.from_bytes(made.to_bytes())
+    few = CoordinateMap.from_bytes(fitted.to_bytes())
     assert few._rows == 3
     assert_allclose(few.apply(sample), expected, atol=1e-6)
 
 
 def test_a_sample_of_many_numbers_has_fewer_rows(monkeypatch):
     monkeypatch.setattr(coordinates, "SAMPLE_NUMBERS", 4000)
-    made = CoordinateMap.fit(items(count=500, wide=190), landmarks=10)
-    assert made.dim == 19
-    assert made.apply(items(count=500, wide=190)).shape == (500, 19)
+    fitted = CoordinateMap.fit(items(count=500, wide=190), landmarks=10)
+    assert fitted.dim == 19
+    assert fitted.apply(items(count=500, wide=190)).shape == (500, 19)
 
 
 def test_other_modalities_than_the_map_s_are_refused():
-    made = CoordinateMap.fit(items())
+    fitted = CoordinateMap.fit(items())
     with pytest.raises(FeedbackError, match="'text'"):
-        made.apply({"color": items()["color"]})
+        fitted.apply({"color": items()["color"]})
     with pytest.raises(FeedbackError, match="shape"):
-        made.apply({**items(), "text": items()["color"]})
+        fitted.apply({**items(), "text": items()["color"]})
 
 
 # Bytes
 
 
 def test_a_map_is_whole_after_a_round_trip():
-    made = CoordinateMap.fit(items())
-    again = CoordinateMap.from_bytes(made.to_bytes())
-    assert (again.dims, again.dim, again.digest, again.nbytes) == (made.dims, made.dim, made.digest, made.nbytes)
-    assert_array_equal(again.apply(items(1)), made.apply(items(1)))
+    fitted = CoordinateMap.fit(items())
+    again = CoordinateMap.from_bytes(fitted.to_bytes())
+    assert (again.dims, again.dim, again.digest, again.nbytes) == (
+        fitted.dims,
+        fitted.dim,
+        fitted.digest,
+        fitted.nbytes,
+    )
+    assert_array_equal(again.apply(items(1)), fitted.apply(items(1)))
 
 
 def test_damaged_bytes_are_refused():
@@ -265,9 +270,9 @@ def test_arrays_that_do_not_fit_together_are_refused():
         for other in (array[:-1], array.astype(np.float32), array[None]):
             with pytest.raises(CorruptError):
                 CoordinateMap.from_bytes(pack({**tensors, name: other}, metadata, MAP))
-        rest = {key: value for key, value in tensors.items() if key != name}
+        others = {key: value for key, value in tensors.items() if key != name}
         with pytest.raises(CorruptError):
-            CoordinateMap.from_bytes(pack(rest, metadata, MAP))
+            CoordinateMap.from_bytes(pack(others, metadata, MAP))
     for description in ({}, {"map": {}}, {"map": {"modalities": [3]}}, {"map": {"modalities": []}}):
         with pytest.raises(CorruptError):
             CoordinateMap.from_bytes(pack(tensors, description, MAP))

@@ -26,8 +26,8 @@ def literal_margins(closeness, rows):
     for row in rows:
         q, r, p, s = row if len(row) == 4 else (row[0], row[1], row[0], row[2])
         near, far = closeness(q, r), closeness(p, s)
-        whole = abs(near) + abs(far)
-        results.append((near - far) / whole if whole else 0.0)
+        total = abs(near) + abs(far)
+        results.append((near - far) / total if total else 0.0)
     return results
 
 

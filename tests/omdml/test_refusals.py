@@ -68,7 +68,7 @@ def test_what_is_no_bytes_is_refused_as_such(decode, data):
 
 
 def state_of(name):
-    """Arrays of a learner that has begun, and what is said of them."""
+    """Arrays of a learner that has started, and their description."""
     draw = np.random.default_rng(0)
     learner = LEARNERS[name](dims=DIMS)
     learner.start({modality: draw.normal(0, 1, (100, dim)) for modality, dim in DIMS.items()})

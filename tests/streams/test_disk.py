@@ -1,4 +1,4 @@
-"""Files that are written aside: what a killed process leaves goes, and what a living one writes stays."""
+"""Unfinished files: those that a killed process left are removed, those that a living one writes stay."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ import pytest
 from omdml.streams import disk
 from omdml.streams.disk import drop_unfinished, put, put_if_absent, scratch_folder, take_lock, written_aside
 
-spawned = multiprocessing.get_context("fork")
+forking = multiprocessing.get_context("fork")
 
 
-def hidden(folder: Path) -> list[str]:
+def hidden_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
 
 
 @pytest.fixture(autouse=True)
-def cleaned_by_nobody() -> None:
+def nothing_cleaned_yet() -> None:
+    """Let each test be the first in its process that cleans up a folder."""
     drop_unfinished.cache_clear()
 
 
 def killed_as_it_writes(folder: Path) -> None:
-    """A process that is killed when its file is on the disk, and has no name of its own yet."""
+    """Run a process that is killed when its file is on the disk, before the file gets its name."""
     killed_within(lambda: written_aside(folder, b"half"))
 
 
 def killed_within(block: Callable[[], AbstractContextManager[Path]]) -> None:
-    """A process that is killed inside this block."""
+    """Run a process that is killed inside this block."""
 
     def run() -> None:
         with block():
             os.kill(os.getpid(), signal.SIGKILL)
 
-    process = spawned.Process(target=run)
+    process = forking.Process(target=run)
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -49,7 +50,7 @@ def test_what_a_killed_process_left_goes_with_the_next_file_of_the_folder(tmp_pa
     killed_as_it_writes(tmp_path)
     killed_as_it_writes(tmp_path)
     # The second one has cleaned up after the first.
-    assert len(hidden(tmp_path)) == 1
+    assert len(hidden_files(tmp_path)) == 1
     put(tmp_path / "mark", b"7\n")
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
 
@@ -59,7 +60,7 @@ def test_what_a_killed_process_left_goes_from_a_folder_aside_as_well(tmp_path: P
     aside.mkdir()
     killed_as_it_writes(aside)
     assert put_if_absent(tmp_path / "entry", b"{}", aside)
-    assert hidden(aside) == []
+    assert hidden_files(aside) == []
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
@@ -79,8 +80,8 @@ def test_a_new_file_that_another_process_removes_before_its_lock_is_made_again(
     def late(descriptor: int) -> bool:
         # Another process cleans up between the making of a file and its lock.
         if not tries:
-            (made,) = tmp_path.iterdir()
-            made.unlink()
+            (unlocked,) = tmp_path.iterdir()
+            unlocked.unlink()
         tries.append(descriptor)
         return take_lock(descriptor)
 
@@ -96,7 +97,7 @@ def test_hidden_files_of_others_and_of_earlier_releases_stay(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(b"?")
     os.mkfifo(tmp_path / ".fedcba9876543210.unfinished")
     put(tmp_path / "mark", b"7\n")
-    assert hidden(tmp_path) == sorted([*names, ".fedcba9876543210.unfinished"])
+    assert hidden_files(tmp_path) == sorted([*names, ".fedcba9876543210.unfinished"])
 
 
 def test_rights_of_a_file_are_those_that_were_asked_for(tmp_path: Path) -> None:

@@ -33,12 +33,12 @@ def test_a_key_always_goes_to_the_same_partition_and_none_goes_round() -> None:
 
 def test_a_second_member_takes_over_half_of_the_partitions() -> None:
     log = MemoryLog(4)
-    first, heard = joined(log)
+    first, listener = joined(log)
     settle(first)
     assert set(first.progress()) == set(log.partitions)
     second, _ = joined(log)
     settle(second, first)
-    assert [event for event, _ in heard.events] == ["assigned", "revoked"]
+    assert [event for event, _ in listener.events] == ["assigned", "revoked"]
     assert len(first.progress()) == len(second.progress()) == 2
     assert first.progress().keys() | second.progress().keys() == set(log.partitions)
 
@@ -47,12 +47,12 @@ def test_a_partition_is_given_on_only_after_it_was_released() -> None:
     log = MemoryLog(1)
     first, _ = joined(log)
     settle(first)
-    second, heard = joined(log)
+    second, listener = joined(log)
     settle(second)
-    assert heard.events == []
+    assert listener.events == []
     first.close()
     settle(second)
-    assert heard.events == [("assigned", tuple(log.partitions))]
+    assert listener.events == [("assigned", tuple(log.partitions))]
 
 
 def test_what_was_committed_while_letting_go_is_where_the_next_owner_starts() -> None:
@@ -68,14 +68,14 @@ def test_what_was_committed_while_letting_go_is_where_the_next_owner_starts() ->
     first.subscribe(Saver())
     assert len(first.poll(5, 0)) == 5
     first.close()
-    second, heard = joined(log)
+    second, listener = joined(log)
     assert [record.value for record in second.poll(9, 0)] == [b"4", b"5"]
-    assert heard.committed == {log.partitions[0]: 4}
+    assert listener.committed == {log.partitions[0]: 4}
 
 
 def test_an_expelled_member_loses_what_it_had_and_joins_again() -> None:
     log = MemoryLog(2)
-    first, heard = joined(log)
+    first, listener = joined(log)
     settle(first)
     log.expel(first)
     assert first.commit({log.partitions[0]: 0}) is CommitResult.NOT_OWNED
@@ -83,7 +83,7 @@ def test_an_expelled_member_loses_what_it_had_and_joins_again() -> None:
     settle(second)
     assert set(second.progress()) == set(log.partitions)
     settle(first, second)
-    assert [event for event, _ in heard.events][:2] == ["assigned", "lost"]
+    assert [event for event, _ in listener.events][:2] == ["assigned", "lost"]
     assert len(first.progress()) == len(second.progress()) == 1
 
 

@@ -348,7 +348,7 @@ def test_a_rehome_while_senders_go_on_makes_letters_of_what_waits(tmp_path):
         world.send(*events(3, 2, model=name), key=living_on(world, world.log.partitions[old[name]]))
     with pytest.raises(ConfigurationError, match=r"Stop the senders.* If you cannot .*run it with --senders-go-on"):
         rehomed(world)
-    # When the operator says so, each of them is learned or becomes a letter, whoever sends on meanwhile.
+    # When the operator confirms, each is learned or becomes a letter, although senders go on meanwhile.
     assert rehomed(world, senders_go_on=True) == (2, 4)
     for name in names:
         world.send(*events(2, 3, model=name), key=living_on(world, world.log.partitions[old[name]]))

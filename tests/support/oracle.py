@@ -26,19 +26,19 @@ STRAY = "wrong_partition"
 
 @lru_cache
 def murmur2(key: bytes) -> int:
-    """Kafka's own hash, its sign bit dropped."""
-    hashed, whole = 0x9747B28C ^ len(key), len(key) // 4 * 4
-    for start in range(0, whole, 4):
+    """The hash by which Kafka's own clients choose a partition, without its sign bit."""
+    hashed, tail = 0x9747B28C ^ len(key), len(key) // 4 * 4
+    for start in range(0, tail, 4):
         part = int.from_bytes(key[start : start + 4], "little") * 0x5BD1E995 & WORD
         part = (part ^ part >> 24) * 0x5BD1E995 & WORD
         hashed = hashed * 0x5BD1E995 & WORD ^ part
-    if key[whole:]:
-        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * 0x5BD1E995 & WORD
+    if key[tail:]:
+        hashed = (hashed ^ int.from_bytes(key[tail:], "little")) * 0x5BD1E995 & WORD
     hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & WORD
     return (hashed ^ hashed >> 15) & 0x7FFFFFFF
 
 
-# By crc32, librdkafka places keyed messages unless told otherwise.
+# Unless it is configured otherwise, librdkafka chooses the partition of a keyed message by crc32.
 HASHES: dict[str, Callable[[bytes], int]] = {"murmur2": murmur2, "crc32": zlib.crc32}
 
 # Between the name of a model in parts and the number of the partition that a part learns.
@@ -81,12 +81,12 @@ class Placement(NamedTuple):
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
-# One of so many events is held out, unless a test configures another number.
+# One of 50 events is held out, unless a test configures another number.
 GUARD_EVERY = 50
 
 
 def drawn(secret: bytes, every: int) -> Callable[[str, Event], bool]:
-    """Whether an event is held out, by the store's secret: a keyed hash of the model's name and the event's place."""
+    """A function that says whether an event is held out: by a hash of model and place under the store's secret."""
 
     def held_out(model: str, event: Event) -> bool:
         hashed = blake2b(model.encode(), key=secret, digest_size=8)
@@ -97,7 +97,7 @@ def drawn(secret: bytes, every: int) -> Callable[[str, Event], bool]:
 
 
 class Finding(NamedTuple):
-    """Something that does not add up: a word for it, so many events, and a sentence that names positions."""
+    """Something that does not add up: a word for it, a number of events, and a sentence that names positions."""
 
     what: str
     events: int

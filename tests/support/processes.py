@@ -17,10 +17,10 @@ from deploy.local.ports import free_port
 
 __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
-# Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
+# Tests give the times that they need alone. Others may run at the same time, and a machine of CI may be slow.
 # A test waits only until its condition holds, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
-# A condition that came true is noticed this much later at most, or after a twentieth more of the time that it took.
+# A condition that came true is noticed at most LATE_S later; in short waits, a twentieth of the time waited later.
 LATE_S, LATE_SHARE = 0.5, 1 / 20
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ class Process:
 
 
 def patient(timeout_s: float) -> float:
-    """How long to wait for something that takes at most so many seconds if nothing else runs."""
+    """How long to wait for something that takes at most this many seconds if nothing else runs."""
     return min(timeout_s * PATIENCE, timeout_s + MOST_S)
 
 
@@ -144,5 +144,5 @@ def wait_for(
 
 
 def flowing(output: str) -> str:
-    """What a command says, without the lines of its tables and the ends of its lines."""
+    """The output of a command as one line, without the frames of its tables."""
     return " ".join(re.sub("[┃│]", " ", output).split())

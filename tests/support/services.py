@@ -13,7 +13,7 @@ import pytest
 
 from deploy.local import KafkaCluster, KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer
 
-# What the conftest.py of tests with servers take over.
+# What conftest.py files of tests with servers import.
 __all__ = [
     "any_redis",
     "cluster_of_session",

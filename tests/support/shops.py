@@ -55,7 +55,7 @@ class Shop:
         self.epoch = self.store.claim(self.model).epoch
 
     def learn(self, count: int = 20) -> None:
-        """Learn so many more comparisons, each time others."""
+        """Learn ``count`` more comparisons, other ones each time."""
         self.learner.learn_many(triplets(count, seed=self.learner.version), self.catalogue.features)
 
     def snapshot(self, **changes) -> Snapshot:

@@ -199,7 +199,7 @@ def run_until_idle(worker, turns=50):
 
 
 def stop(worker):
-    """Have a worker learn what there is, save and leave."""
+    """Have a worker learn what there is, save and end."""
     run_until_idle(worker)
     worker.stop()
     worker.run()

@@ -13,7 +13,7 @@ from omdml.streams.letters import Book, Letter, read_book
 from omdml.streams.newest import Newest
 from omdml.workers.configuration.config import Configuration, LinksConfig
 from omdml.workers.doctor.checks.installation import examine
-from omdml.workers.doctor.status import Look, Status
+from omdml.workers.doctor.status import Inspection, Status
 from omdml.workers.operate.letters import (
     UsersRoom,
     chosen,
@@ -100,7 +100,7 @@ class Settled(msgspec.Struct, frozen=True):
 def health(configuration: Configuration) -> Health:
     """Run the doctor's checks on the whole installation."""
     findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
-    return Health(Look(configuration).status(), findings, configuration.links)
+    return Health(Inspection(configuration).status(), findings, configuration.links)
 
 
 def letters(
@@ -127,13 +127,13 @@ def explain(configuration: Configuration, wanted: str) -> LetterInFull:
     letter = book.letters[position_named(book, wanted)]
     specs, store = open_specs(configuration), open_stores(configuration)
     event, why = learnable(letter, specs, passed_letters([letter], store), UsersRoom(specs, store))
-    became = fate(letter, book, store)
+    outcome = fate(letter, book, store)
     return LetterInFull(
         **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},
         key=text(letter.key or b"", SHOWN),
         headers={name: text(value, SHOWN) for name, value in letter.headers},
-        learnable=event is not None and not became,
-        why=became or why,
+        learnable=event is not None and not outcome,
+        why=outcome or why,
     )
 
 
@@ -144,12 +144,12 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         positions = [position_named(book, text) for text in wanted]
-        sent, remaining = resend(
-            [book.letters[place] for place in positions if place not in book.resent], specs, store, sender
+        sent, refusals = resend(
+            [book.letters[position] for position in positions if position not in book.resent], specs, store, sender
         )
-    already = sum(place in book.resent for place in positions)
-    remaining.update({"it was sent again before": already} if already else {})
-    return Settled(sent, dict(remaining.most_common(REASONS)))
+    resent_before = sum(position in book.resent for position in positions)
+    refusals.update({"it was sent again before": resent_before} if resent_before else {})
+    return Settled(sent, dict(refusals.most_common(REASONS)))
 
 
 def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
@@ -159,8 +159,8 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
         positions = [position_named(book, text) for text in wanted]
         letters = [letter for letter in book.open if letter.position in positions]
         settle(letters, sender)
-    settled = len(positions) - len(letters)
-    return Settled(len(letters), {"it was settled before": settled} if settled else {})
+    settled_before = len(positions) - len(letters)
+    return Settled(len(letters), {"it was settled before": settled_before} if settled_before else {})
 
 
 def line(book: Book, letter: Letter) -> LetterLine:

@@ -101,11 +101,11 @@ class BackOffice:
     def _open(self) -> Connection:
         """The pipe to the process, which is started if there is none."""
         if self._pipe is None:
-            self._pipe, theirs = Pipe()
-            number = theirs.fileno()
-            command = [sys.executable, "-m", "omdml.workers.backoffice", str(number), str(IDLE_S)]
-            with theirs:
-                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[number])
+            self._pipe, process_end = Pipe()
+            descriptor = process_end.fileno()
+            command = [sys.executable, "-m", "omdml.workers.backoffice", str(descriptor), str(IDLE_S)]
+            with process_end:
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[descriptor])
             self._pipe.send_bytes(msgspec.msgpack.encode(self._configuration))
         return self._pipe
 
@@ -115,7 +115,7 @@ class BackOffice:
         self._end()
 
     def _end(self) -> int:
-        """End the process, if it has not ended by itself; returns its exit code, 0 if it ended in peace."""
+        """End the process, if it has not ended by itself; returns its exit code, 0 if it ended without an error."""
         pipe, process, self._pipe, self._process = self._pipe, self._process, None, None
         if pipe:
             pipe.close()

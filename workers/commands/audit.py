@@ -8,7 +8,7 @@ from omdml.streams.files.log import FIRST, OFFSET_BITS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.workers.commands.options import print_table, say
-from omdml.workers.commands.replay_output import shown
+from omdml.workers.commands.replay_output import with_progress_bar
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.model.tally import Tally
 from omdml.workers.operate import audit
@@ -33,7 +33,7 @@ def run(configuration: Configuration) -> bool:
     models = list(audit.sums(store))
     audited = Audit(marks, models, read_letters(configuration), placement)
     begins = {partition: log.begin(partition) for partition in partitions}
-    for records in shown(console, log_extents(configuration.log), read_whole(log)):
+    for records in with_progress_bar(console, log_extents(configuration.log), read_whole(log)):
         audited.read(records)
     report = audit.report(audited, begins)
     show(audited, report)
@@ -56,9 +56,9 @@ def read_letters(configuration: Configuration) -> LetterPositions:
 def show(audited: Audit, report: Report) -> None:
     """Print the table, what does not add up, and what cannot be known."""
     models = sorted(audited.models.values(), key=lambda model: model.name)
-    many = len(models) > SHOWN
-    rows = [(model.name, *numbers(model)) for model in models if not many or model.name in report.wrong]
-    if many:
+    shows_only_wrong = len(models) > SHOWN
+    rows = [(model.name, *numbers(model)) for model in models if not shows_only_wrong or model.name in report.wrong]
+    if shows_only_wrong:
         rows.append((f"all {len(models):,} models", *map(sum, zip(*map(numbers, models), strict=True))))
     strays = audited.strays.values()
     letters, missing = sum(stray.letters for stray in strays), sum(stray.missing for stray in strays)

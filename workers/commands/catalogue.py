@@ -154,7 +154,7 @@ def build(
     say(f"{masked(target)}: {summary}")
     if not add:
         _warn_of_one_number(built.dims, built.attributes.values())
-    if not (add or replace) and (later := _later(*built.later)):
+    if not (add or replace) and (later := _later_changes(*built.later)):
         say(
             f"It was built from the same vectors before, and got {later} since: items that were put stay, and deleted "
             "ones stay deleted. To have only what the inputs have, add --replace."
@@ -174,10 +174,10 @@ def _refuse_input_as_target(target: str, inputs: Sequence[str]) -> None:
     if path.is_dir() or "://" in target:
         return
     if path.suffix.lower() in SUFFIXES.split(", "):
-        every = " ".join(shlex.quote(name) for name in (target, *inputs))
+        arguments = " ".join(shlex.quote(name) for name in (target, *inputs))
         raise click.UsageError(
             f"TARGET is {target}, which looks like an input: name a folder for the catalogue first, then the inputs, "
-            f"as in omdml catalogue build items/ {every}"
+            f"as in omdml catalogue build items/ {arguments}"
         )
     if path.exists():
         raise click.UsageError(f"TARGET {masked(target)} is a file, expected a folder for the catalogue: name another")
@@ -205,7 +205,7 @@ def _confirmed_loss(target: str, yes: bool) -> str:
     from omdml.workers.commands.store.models import confirm
 
     try:
-        lost = _later(*open_catalogue(target).later)
+        lost = _later_changes(*open_catalogue(target).later)
     except CatalogueError as error:
         say(f"{masked(target)} cannot be opened, so its later changes could not be counted: {error}", err=True)
         return ""
@@ -218,7 +218,7 @@ def _confirmed_loss(target: str, yes: bool) -> str:
     return lost
 
 
-def _later(added: int, changes: int) -> str:
+def _later_changes(added: int, changes: int) -> str:
     """How much came to a catalogue after its build; empty if nothing came."""
     from omdml.workers.configuration.wording import amount
 
@@ -232,13 +232,13 @@ def _say_what_to_do_next(target: str, before: Manifest) -> None:
     from omdml.streams.catalogues.redis.place import is_redis_url
     from omdml.workers.configuration.wording import learn_again
 
-    now = _manifest_at(target)
-    where = "" if is_redis_url(target) else f" The old catalogue is in {target.rstrip('/')}{PREVIOUS}."
-    if now and (now.dims, now.mapped_dims) == (before.dims, before.mapped_dims):
-        say(f"It has the same dimensions as the old one: models go on. Restart the workers, then the nodes.{where}")
+    replacement = _manifest_at(target)
+    old_place = "" if is_redis_url(target) else f" The old catalogue is in {target.rstrip('/')}{PREVIOUS}."
+    if replacement and (replacement.dims, replacement.mapped_dims) == (before.dims, before.mapped_dims):
+        say(f"It has the same dimensions as the old one: models go on. Restart the workers, then the nodes.{old_place}")
         return
     say(
-        f"Its dimensions differ from those of the old one ({_dimensions(before)}).{where} What models learned on "
+        f"Its dimensions differ from those of the old one ({_dimensions(before)}).{old_place} What models learned on "
         f"that one does not fit this one. For each of them: {learn_again('NAME')}"
     )
 
@@ -269,9 +269,10 @@ def _warn_of_one_number(dims: Mapping[str, int], attributes: Iterable[Mapping[st
         (modality,) = dims
         options = " ".join(f"--text {shlex.quote(name)}" for name in texts)
         say(
-            f"warning: the only vectors are one number an item, modality {modality!r} (a column of numbers whose name "
-            f"ends with .0 or _1 becomes one). Texts were left out of the vectors: {', '.join(texts)}. To use them, "
-            f"build again with --replace {options}. If {modality!r} should not count, give its column another name.",
+            f"warning: each item has only one number as its vector, modality {modality!r} (a column of numbers becomes "
+            f"a modality if its name ends with .0 or _1). Texts were left out of the vectors: {', '.join(texts)}. To "
+            f"use them, build again with --replace {options}. If {modality!r} should not count, give its column "
+            "another name.",
             err=True,
         )
 

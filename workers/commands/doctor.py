@@ -47,21 +47,22 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
 def status(configuration: Configuration, as_json: bool) -> None:
     """Show the whole service on one screen. It shows log, workers, models, node, dead letters, store and catalogues.
 
-    If a part cannot be asked, its place says why. The exit code is then 1, or 3 if an operator must correct something.
+    If a part does not answer, its place on the screen says why. The exit code is then 1, or 3 if an operator must
+    correct something.
     """
     import msgspec
 
     from omdml.workers.doctor.screen import screen
-    from omdml.workers.doctor.status import Look
+    from omdml.workers.doctor.status import Inspection
 
-    look = Look(configuration)
-    seen = look.status()
+    inspection = Inspection(configuration)
+    status_now = inspection.status()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(status_now), indent=2))
     else:
-        for line in screen(seen, shutil.get_terminal_size().columns):
+        for line in screen(status_now, shutil.get_terminal_size().columns):
             click.echo(line)
-    sys.exit(max(map(exit_code, look.problems.values()), default=0))
+    sys.exit(max(map(exit_code, inspection.problems.values()), default=0))
 
 
 @click.group()

@@ -64,10 +64,10 @@ def feed(
         say("reads from the terminal, one event on each line; Ctrl-D ends it, or name a file", err=True)
     specs = open_specs(configuration)
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
-    pages, places = (None, None) if kind == "json" else joined(configuration, kind, sources, **options)
+    pages, page_fields = (None, None) if kind == "json" else joined(configuration, kind, sources, **options)
     sink = None if dry_run else open_sink(configuration.log)
 
-    def sent() -> Iterator[tuple[str, Fed]]:
+    def results() -> Iterator[tuple[str, Fed]]:
         if pages:
             name = " ".join(file.name for file in sources)
             yield name, send_events(pages.lines(), specs, sink, name)
@@ -76,16 +76,16 @@ def feed(
             yield file.name, send_events(enumerate(bounded_lines(file), start=1), specs, sink, file.name)
 
     refused = 0
-    for name, fed in sent():
+    for name, fed in results():
         say(f"{name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
         for line, error in fed.refused:
             say(f"  line {line}: {error.reason}: {error}", err=True)
         if unread := fed.unread.counts:
             say(f"  fields that nothing reads: {fed.unread.in_words(unread)}", err=True)
         refused += fed.total_refused
-    for what, count in sorted(pages.left_out.items()) if pages else ():
-        say(f"  left out: {what}: {count:,}")
-    for field in places.missed if places else ():
+    for cause, count in sorted(pages.left_out.items()) if pages else ():
+        say(f"  left out: {cause}: {count:,}")
+    for field in page_fields.missed if page_fields else ():
         say(f"  --field {field}: no record has this field, so nothing was taken from it", err=True)
     if sink is not None:
         sink.close()
@@ -98,8 +98,8 @@ def check_kind(kind: str, files: Iterable[BinaryIO], options: Mapping[str, Any])
         raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
     if kind != "json":
         return
-    if given := [name for name in OF_CLICK_LOGS if options[name]]:
-        option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[given[0]]
+    if misplaced := [name for name in OF_CLICK_LOGS if options[name]]:
+        option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[misplaced[0]]
         raise click.UsageError(f"{option} is about click logs: name their --format too")
     for file in files:
         refuse_csv(file)
@@ -133,17 +133,19 @@ def joined(
     from omdml.workers.events.validation import bounded_lines
 
     if kind == "csv":
-        places = Fields(csv_rows.CSV, fields)
-        parts = (csv_rows.entries(lines, places) for lines in numbered(sources, bounded_lines))
+        page_fields = Fields(csv_rows.CSV, fields)
+        parts = (csv_rows.entries(lines, page_fields) for lines in numbered(sources, bounded_lines))
     else:
-        known, read = {
+        default_fields, read_line = {
             "ubi": (json_lines.UBI, json_lines.ubi), "metarank": (json_lines.METARANK, json_lines.metarank),
         }[kind]  # fmt: skip
-        places, clicks = Fields(known, fields), frozenset(actions or ("click",))
-        parts = (json_lines.entries(lines, read, places, clicks) for lines in numbered(sources, bounded_lines))
+        page_fields, clicks = Fields(default_fields, fields), frozenset(actions or ("click",))
+        parts = (
+            json_lines.entries(lines, read_line, page_fields, clicks) for lines in numbered(sources, bounded_lines)
+        )
     models = list(configuration.models)
     only = models[0] if len(models) == 1 and not is_pattern(models[0]) else None
-    return JoinedPages(chain.from_iterable(parts), only, open_pages or OPEN_PAGES), places
+    return JoinedPages(chain.from_iterable(parts), only, open_pages or OPEN_PAGES), page_fields
 
 
 def numbered(

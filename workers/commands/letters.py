@@ -89,14 +89,14 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     book = read_letters(configuration.log)
-    place = position_named(book, wanted)
-    letter = book.letters[place]
+    position = position_named(book, wanted)
+    letter = book.letters[position]
     specs, store = open_specs(configuration), open_stores(configuration)
     verdict = learnable(letter, specs, passed_letters([letter], store), UsersRoom(specs, store))
     # A dismissed letter is sent only if its position is named, so the position is always named here.
-    now = f"would be learned: omdml letters resend {wanted}"
+    outlook = f"would be learned: omdml letters resend {wanted}"
     if not verdict.event:
-        now = f"would not be learned: {verdict.why}"
+        outlook = f"would not be learned: {verdict.why}"
     fields = {
         "reason": letter.reason,
         "error": letter.error,
@@ -104,12 +104,12 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "logged": when(letter.at),
         "key": (letter.key or b"").decode(errors="replace"),
         "headers": ", ".join(f"{name}={value.decode(errors='replace')}" for name, value in letter.headers),
-        "sent again": "yes" if place in book.resent else "no",
-        "dismissed": "yes" if place in book.dismissed else "",
-        "now": fate(letter, book, store) or now,
+        "sent again": "yes" if position in book.resent else "no",
+        "dismissed": "yes" if position in book.dismissed else "",
+        "now": fate(letter, book, store) or outlook,
         "event": letter.payload.decode(errors="replace"),
     }
-    print_table(("", f"{place[0]}/{place[1]}"), [(name, text) for name, text in fields.items() if text])
+    print_table(("", f"{position[0]}/{position[1]}"), [(name, text) for name, text in fields.items() if text])
 
 
 @letters.command()
@@ -143,10 +143,10 @@ def resend(
     with nullcontext() if dry_run else closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         positions = [position_named(book, text) for text in wanted]
-        unsettled = [book.letters[place] for place in positions if place not in book.resent] if positions else book.open
-        sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
-    say(f"{'would send' if dry_run else 'sent'} {sent:,}; {remaining.total():,} would be refused again")
-    for why, count in remaining.most_common(20):
+        unsettled = [book.letters[each] for each in positions if each not in book.resent] if positions else book.open
+        sent, refusals = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}; {refusals.total():,} would be refused again")
+    for why, count in refusals.most_common(20):
         say(f"  {amount(count, 'event')}: {why.removeprefix('event: ')}", err=True)
 
 

@@ -70,12 +70,12 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
 
             configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
-            nothing = path is None and not overrides and not loading.of_environment(os.environ, Mistakes())
+            nothing_configured = path is None and not overrides and not loading.of_environment(os.environ, Mistakes())
             # Commands that ask a node can do without a configuration. The others would show an empty store or log as if
             # it were the right one.
-            if nothing and not optional:
+            if nothing_configured and not optional:
                 raise ConfigurationError(without_models(None))
-            if not configuration.models and (path or nothing):
+            if not configuration.models and (path or nothing_configured):
                 say(f"omdml: {without_models(path)}", err=True)
                 warned = True
             return configuration
@@ -158,12 +158,15 @@ def cell(content: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table; see :func:`wide_console` for its width."""
+    """Print a table; see :func:`wide_console` for its width.
+
+    The first column names the row, and stays on one line as long as there is room, so that it can be copied.
+    """
     from rich.table import Table
 
     table = Table(title=None if title is None else cell(title), title_justify="left")
-    for column in columns:
-        table.add_column(cell(column), overflow="fold")
+    for number, column in enumerate(columns):
+        table.add_column(cell(column), overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*map(cell, row))
     wide_console().print(table)

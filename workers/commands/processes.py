@@ -129,7 +129,7 @@ def export(folder: Path) -> None:
     These are systemd units, Kubernetes manifests, a Dockerfile, a compose file, alerts, two Grafana boards, and their
     pages.
 
-    DIR is made if it does not exist. It must be empty.
+    If DIR does not exist, it is created. Otherwise it must be empty.
     """
     from omdml.workers.operate import deployment
 

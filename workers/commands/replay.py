@@ -46,7 +46,7 @@ FORM = "YYYY-MM-DD[THH:MM:SS]"
 @accept_gap
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
-    """Learn the log again from its beginning, and show how many mistakes are made. Workers may run meanwhile."""
+    """Learn the log again from its start, and count the mistakes. Workers may run meanwhile."""
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}

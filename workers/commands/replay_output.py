@@ -59,7 +59,7 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     Raises ConfigurationError if options contradict each other, and what reading, learning and storing raise.
     """
     process.one_thread()
-    specs = chosen(open_specs(configuration), name, options)
+    specs = chosen_specs(open_specs(configuration), name, options)
     if specs[0].parts or options.vector is not None:
         replay_parts(configuration, name, specs[0], options, console)
         return
@@ -72,13 +72,13 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     if options.left_out != NOTHING and not options.accept_gap:
         check_log(store, name, extents)
     # If two commands leave out different users at the same time, the second one must not bring back those of the first.
-    since = readable(store, name) if options.left_out != NOTHING else None
+    checkpoint_before = newest_readable_checkpoint(store, name) if options.left_out != NOTHING else None
     log = read_log(configuration.log, placement, options.accept_gap)
-    log, events = shown(console, extents, log), 0
+    log, events = with_progress_bar(console, extents, log), 0
     if options.fitting:
-        first, log, events = fit.cut(log, name, specs[0], options.fit_on)
+        records_to_fit, log, events = fit.cut(log, name, specs[0], options.fit_on)
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
-            models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
+            models = [fit.fitted(name, spec, placement, records_to_fit, secret) for spec in specs]
     else:
         models = [
             ReplayedModel(name, first_learner(spec, name, store), spec, placement, secret, options.left_out)
@@ -86,7 +86,7 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
         ]
     for model in models:
         model.note_beginnings(extents)
-        model.along = [] if options.html else None
+        model.metrics_along = [] if options.html else None
     learn(models, in_small_pieces(log) if options.html else log)
     report(console, models, events)
     if options.html:
@@ -94,10 +94,13 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     if options.save:
         write_file("--save", Path(options.save), models[0].learner.to_bytes())
     if options.publish:
-        console.print(process.visible(published(configuration, models[0], store, options, since)), markup=False)
+        console.print(
+            process.visible(publish_result(configuration, models[0], store, options, checkpoint_before)),
+            markup=False,
+        )
 
 
-def readable(store: Store, name: str) -> Checkpoint | None:
+def newest_readable_checkpoint(store: Store, name: str) -> Checkpoint | None:
     """The newest checkpoint of a model; None if there is none, or none can be read."""
     try:
         return store.peek(name)
@@ -105,7 +108,7 @@ def readable(store: Store, name: str) -> Checkpoint | None:
         return None
 
 
-def newest_of(store: Store, name: str, version: int | None) -> float | None:
+def newest_event_time(store: Store, name: str, version: int | None) -> float | None:
     """The time of the newest event that a version has learned; None if the store does not keep the version."""
     with suppress(CorruptError):
         if version is not None and (loaded := store.load(name, version)):
@@ -113,12 +116,12 @@ def newest_of(store: Store, name: str, version: int | None) -> float | None:
     return None
 
 
-def published(
+def publish_result(
     configuration: Configuration,
     model: ReplayedModel,
     store: Store,
     options: ReplayOptions,
-    since: Checkpoint | None = None,
+    expected_checkpoint: Checkpoint | None = None,
 ) -> str:
     """Publish what was learned if it is what the options ask for; returns a sentence for the operator.
 
@@ -126,17 +129,17 @@ def published(
     """
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
-        then = newest_of(store, model.name, options.left_out.version)
-        options.left_out.check_no_later(model.event_time, then, model.name)
+        version_time = newest_event_time(store, model.name, options.left_out.version)
+        options.left_out.check_no_later(model.event_time, version_time, model.name)
         options.left_out.check_found(model.passed_over, model.name)
         published_replay.check_whole(model, store)
     before = store.current(model.name)
     with closing(open_letters(configuration.log)) as letters:
-        published_replay.publish(model, store, letters, process.platform(), options.replace, since)
+        published_replay.publish(model, store, letters, process.platform(), options.replace, expected_checkpoint)
     # If the log no longer holds everything, the model has learned less than before, which nothing else would show.
-    was = f" (before: version {before.version:,})" if before and before.version else ""
-    summary = f"{model.name}: version {model.learner.version:,} is live{was}. If they are stopped, start the workers: "
-    summary += f"they go on from offset {model.next}"
+    before_text = f" (before: version {before.version:,})" if before and before.version else ""
+    summary = f"{model.name}: version {model.learner.version:,} is live{before_text}. "
+    summary += f"If they are stopped, start the workers: they go on from offset {model.next}"
     if options.left_out == NOTHING:
         return summary
     digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
@@ -151,8 +154,10 @@ def warning_of_children(configuration: Configuration, name: str, store: Store) -
     children = [child for child, section in covered if section and section[1].parent == name]
     if not children:
         return ""
-    which = f"{amount(len(children), 'model')} with it as parent (such as {children[0]}) may keep"
-    return f"{which} what it served before: deploy/RUNBOOK.md says under 'Erasing a person' how to let them begin again"
+    return (
+        f"{amount(len(children), 'model')} with it as parent (such as {children[0]}) may keep what it served before: "
+        "deploy/RUNBOOK.md says under 'Erasing a person' how to let them begin again"
+    )
 
 
 def replay_parts(configuration: Configuration, name: str, spec: Spec, options: ReplayOptions, console: Console) -> None:
@@ -175,7 +180,9 @@ def replay_parts(configuration: Configuration, name: str, spec: Spec, options: R
     store, vector = open_stores(configuration), Vector.of_text(options.vector)
     _, placement = placement_of(configuration.log, store)
     secret = store.secret() if spec.guard.every else None
-    log = shown(console, log_extents(configuration.log), read_log(configuration.log, placement, options.accept_gap))
+    log = with_progress_bar(
+        console, log_extents(configuration.log), read_log(configuration.log, placement, options.accept_gap)
+    )
     start = replayed_parts.start_of(name, spec, store)
     result = replayed_parts.replayed(name, spec, start, placement, secret, vector, log)
     for part in result.parts:
@@ -201,13 +208,13 @@ def write_file(option: str, path: Path, data: bytes) -> None:
         raise ConfigurationError(f"{option} {path}: {error.strerror}: name a file that can be written") from error
 
 
-def chosen(models: Specs, name: str, options: ReplayOptions) -> list[Spec]:
+def chosen_specs(models: Specs, name: str, options: ReplayOptions) -> list[Spec]:
     """A spec for each learner asked for; raises ConfigurationError if options contradict each other."""
-    own = replayed_spec(models, name)
-    specs = [replayed_spec(models, name, learner) for learner in dict.fromkeys(options.learners)] or [own]
+    configured = replayed_spec(models, name)
+    specs = [replayed_spec(models, name, learner) for learner in dict.fromkeys(options.learners)] or [configured]
     if len(specs) > 1 and (options.save or options.publish):
         raise ConfigurationError("--save and --publish take one learner: name it with --learner")
-    if options.publish and specs[0].learner is not own.learner:
+    if options.publish and specs[0].learner is not configured.learner:
         raise ConfigurationError(f"model {name!r} is configured with another learner: set models.{name}.learner first")
     if options.replace and not options.publish:
         raise ConfigurationError("--replace goes with --publish")
@@ -239,7 +246,9 @@ def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> No
         console.print(process.visible(line), markup=False)
 
 
-def shown(console: Console, extents: Sequence[Extent], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
+def with_progress_bar(
+    console: Console, extents: Sequence[Extent], log: Iterator[list[Record]]
+) -> Iterator[list[Record]]:
     """The same records. On a terminal, a bar shows how much of the log was read."""
     columns = (
         BarColumn(),

@@ -43,8 +43,8 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
     from omdml.workers.configuration.wording import amount
     from omdml.workers.wiring.kafka_topic import create_log
 
-    name, made, count = create_log(configuration.log, partitions or PARTITIONS, topic)
-    if made:
+    name, created, count = create_log(configuration.log, partitions or PARTITIONS, topic)
+    if created:
         say(f"topic {name} created, {amount(count, 'partition')}")
         return
     say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
@@ -60,7 +60,7 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
 @click.option("--partitions", required=True, type=click.IntRange(min=1), help="Number of partitions after growing.")
 @stored
 def grow(configuration: config.Configuration, partitions: int) -> None:
-    """Add partitions to the topic. The new number must be a multiple of the partitions that models live on.
+    """Add partitions to the topic. Their new number must be a multiple of the number that models live on.
 
     Workers may run. They go on with the old partitions; models move to the new ones with omdml topics rehome.
     """
@@ -93,8 +93,8 @@ def status(configuration: config.Configuration) -> None:
     lines = survey_topic(configuration)
     columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", PROBLEM)
     print_table(columns, [
-        (extent.partition.number, extent.begin, extent.end, none(extent.committed), none(mark), line.lag, models,
-         worker or "-", wrong or "nothing")
+        (extent.partition.number, extent.begin, extent.end, offset_or_dash(extent.committed), offset_or_dash(mark),
+         line.lag, models, worker or "-", wrong or "nothing")
         for line in lines for extent, mark, models, worker, wrong in (line,)
     ])  # fmt: skip
     topic_id, learning = lines[0].extent.partition.topic_id, any(line.worker for line in lines)
@@ -104,7 +104,7 @@ def status(configuration: config.Configuration) -> None:
     sys.exit(1 if other or any(line.wrong for line in lines) else 0)
 
 
-def none(offset: int | None) -> str:
+def offset_or_dash(offset: int | None) -> str:
     """An offset as text, or ``-`` if there is none."""
     return "-" if offset is None else str(offset)
 
@@ -146,15 +146,15 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     require_stopped(configuration.log, store)
     extents = look_at_topic(configuration.log)
     # A worker that starts with an empty store places models on all partitions before it sees that others were read.
-    unknown = partitions is None and not store.marks([extent.partition for extent in extents])
-    named = [name for name in store.models() if configuration.match(whole_of(name))]
+    count_is_unknown = partitions is None and not store.marks([extent.partition for extent in extents])
+    configured_names = [name for name in store.models() if configuration.match(whole_of(name))]
     partitioner = partitioner_of(configuration.log)
     offset = None if to == "beginning" else int(to)
     workers = partial(workers_of, configuration.log)
-    deleted = topics.rewind(extents, store, partitioner, named, offset, partitions, workers)
+    deleted = topics.rewind(extents, store, partitioner, configured_names, offset, partitions, workers)
     place = "the beginning" if offset is None else f"offset {offset}"
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {place}")
-    if unknown and len(extents) > 1:
+    if count_is_unknown and len(extents) > 1:
         say(
             "the store does not know how many partitions the topic began with: models will live on all "
             f"{len(extents)}. If partitions were added since, run this again with the number that it began with: "
@@ -179,10 +179,10 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 def rehome(configuration: config.Configuration, partitions: int | None, senders_go_on: bool) -> None:
     """Let models live on the added partitions, too. These are partitions that omdml topics grow added to the topic.
 
-    The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
-    Wait until all senders know the new partitions, too: this takes up to five minutes with Kafka's defaults, ten
-    seconds with omdml's own. An event that is still sent to a model's old partition becomes a dead letter, to be sent
-    again.
+    The number of partitions must be a multiple of the number that models live on now. First let the workers learn
+    everything, then stop them. Wait until all senders know the new partitions, too: this takes up to five minutes with
+    Kafka's defaults, ten seconds with omdml's own. An event that is still sent to a model's old partition becomes a
+    dead letter, to be sent again.
     """
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics

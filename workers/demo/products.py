@@ -169,10 +169,10 @@ def picture(product: Product, draw: np.random.Generator) -> Any:
     shadow = image.new("L", (SIDE, SIDE), 0)
     shadow.paste(mask, (SIDE // 50, SIDE // 32))
     shadow = shadow.filter(filters.BoxBlur(SIDE / 40)).point(lambda level: level * 0.35)
-    made = image.new("RGB", (SIDE, SIDE), ground)
-    made.paste((40, 40, 50), (0, 0), shadow)
-    made.paste(cloth, (0, 0), mask)
-    return made
+    drawing = image.new("RGB", (SIDE, SIDE), ground)
+    drawing.paste((40, 40, 50), (0, 0), shadow)
+    drawing.paste(cloth, (0, 0), mask)
+    return drawing
 
 
 def _stripes(canvas: Any, side: int, color: tuple[int, ...], draw: np.random.Generator) -> None:

@@ -88,7 +88,9 @@ def run_demo(
         with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
             say = partial(screen.print, style="dim", highlight=False, soft_wrap=True)
             tell = partial(screen.print, highlight=False, soft_wrap=True)
-            collection, shown = drawn(learner, seed, say) if pictures else described(learner, seed, say)
+            collection, shown = (
+                products_and_subject(learner, seed, say) if pictures else digits_and_subject(learner, seed, say)
+            )
             say(f"learner {learner}: people say {shown.about}")
             model = {"learner": learner, **shown.options}
             with Stage(collection.with_sets(shown.sets), model, Servers(kafka, redis), folder, say) as stage:
@@ -113,14 +115,14 @@ def run_demo(
     return 0
 
 
-def described(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
+def digits_and_subject(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
     """Handwritten digits, and what people say about them."""
     say("describing handwritten digits")
     digits = load_digits()
     return digits, subject(learner, digits, seed)
 
 
-def drawn(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
+def products_and_subject(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
     """Drawn products, and what people say about them; raises ConfigurationError if the learner takes no triplets."""
     if "triplet" not in LEARNERS[learner].accepts:
         raise ConfigurationError(

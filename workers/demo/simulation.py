@@ -76,11 +76,16 @@ def run_simulation(
     """
     console = Console()
     served = find_model(node, model)
-    known = subject_of(served, labels, seed)
+    subject = subject_of(served, labels, seed)
     task = Task(node, served.model, comparisons, rate, people, Habits(wrong=wrong), seed, token=token)
-    crowd = Crowd(task, *known.truths, form=known.form)
+    crowd = Crowd(task, *subject.truths, form=subject.form)
     try:
-        with interruptible(), Observer(task, known.truths, PRECISION) as observer, open_screen(console) as show, crowd:
+        with (
+            interruptible(),
+            Observer(task, subject.truths, PRECISION) as observer,
+            open_screen(console) as show,
+            crowd,
+        ):
             last_line = observer.watch(crowd, show).last_line
         exit_code = 0
     except Interrupted as interrupted:
@@ -103,8 +108,8 @@ def find_model(url: str, name: str | None) -> Live:
     if name is not None:
         return models.get(name, Live(name, ready=False))
     if len(models) != 1 or patterns:
-        known = ", ".join([*models, *patterns]) or "none"
-        raise ConfigurationError(f"which model? Node {url} has models {known}: choose one with --model")
+        available = ", ".join([*models, *patterns]) or "none"
+        raise ConfigurationError(f"which model? Node {url} has models {available}: choose one with --model")
     return next(iter(models.values()))
 
 

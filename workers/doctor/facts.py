@@ -29,20 +29,20 @@ from omdml.workers.wiring.stores import open_stores
 
 
 class Facts:
-    """Each fact is asked for when it is first wanted, and kept. All of them raise what asking raises.
+    """The facts. Each is read when it is first needed, and then kept. Every property raises what reading it raises.
 
     Parameters
     ----------
     configuration
         What is looked at.
     look_s
-        Seconds to spend on each of these: all models' checkpoints, all that nodes serve, dead letters. None is as many
-        as the doctor takes. If it is given, events that wait in the log are not read.
+        Seconds to spend on each of these: all models' checkpoints, all that nodes serve, dead letters. None means as
+        many as the doctor takes. If it is given, events that wait in the log are not read.
 
     Attributes
     ----------
     readable
-        Whether the log can be asked how far it reaches; checkpoints are not held against it otherwise.
+        Whether the log can be asked how far it reaches. If not, checkpoints are not compared with it.
     opened
         Whether all catalogues can be opened; without them, nobody can tell whether a checkpoint fits.
     """
@@ -64,7 +64,7 @@ class Facts:
 
     @cached_property
     def store(self) -> Store:
-        """The store; raises StoreRefused. Whether it is there, the names say."""
+        """The store; raises StoreRefused. Whether it can be reached shows only when ``names`` is read."""
         return open_stores(self.configuration)
 
     @cached_property
@@ -120,13 +120,13 @@ class Facts:
         return read_book(records), whole
 
     @cached_property
-    def saved(self) -> checkpoints.Seen:
-        """What is saved of the models, held against log and configuration."""
+    def saved(self) -> checkpoints.SavedModels:
+        """What is saved of the models, compared with log and configuration."""
         look_s = self.look_s or checkpoints.LOOK_S
         return checkpoints.look_at_checkpoints(self.specs, self.store, self.names, self.reach, look_s)
 
     @cached_property
-    def served(self) -> serving.Seen:
+    def served(self) -> serving.ServedModels:
         """What nodes can serve of the models."""
         kinds, look_s = catalogue_kinds(self.configuration), self.look_s or serving.LOOK_S
         return serving.look_at_serving(self.store, self.names, kinds, time.time(), look_s)

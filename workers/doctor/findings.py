@@ -51,8 +51,8 @@ def error(text: str) -> Remark:
     return Remark(Level.ERROR, text)
 
 
-def look(check: str, examine: Callable[[], str | Iterable[Remark]]) -> list[Finding]:
-    """Run one check; at least one finding comes of it, whatever happens.
+def run_check(check: str, examine: Callable[[], str | Iterable[Remark]]) -> list[Finding]:
+    """Run one check; returns at least one finding, whatever happens.
 
     A check answers with one text if all is well, otherwise with its remarks. What it raises is an error.
     """
@@ -64,7 +64,7 @@ def look(check: str, examine: Callable[[], str | Iterable[Remark]]) -> list[Find
     except OmdmlError as problem:
         return [Finding(check, Level.ERROR, str(problem))]
     except Exception as problem:
-        # A doctor reports what it finds, also what nobody foresaw.
+        # The doctor also reports errors that nobody foresaw.
         sentence = f"{type(problem).__name__}: {problem}; omdml does not foresee this: report it"
         return [Finding(check, Level.ERROR, sentence)]
 

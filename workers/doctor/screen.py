@@ -35,8 +35,8 @@ def screen(status: Status, width: int) -> Iterator[str]:
     """At most 24 lines of at most ``width`` characters, which are 80 or more."""
     yield shorten(f"omdml, {when(status.at)}", width)
     for label, texts in sections(status):
-        most = 3 if label in status.problems else 1 if label in ONE_LINE_EACH else 2
-        lines = [line for text in texts for line in folded(text, width - LABEL, most)]
+        line_limit = 3 if label in status.problems else 1 if label in ONE_LINE_EACH else 2
+        lines = [line for text in texts for line in folded(text, width - LABEL, line_limit)]
         for number, line in enumerate(lines):
             yield f"{'' if number else label:{LABEL}}{visible(line)}"
 
@@ -132,21 +132,21 @@ def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
     yield f"{models.count:,} in the store{newest}"
     if models.not_begun:
         yield f"not begun: {names(models.not_begun)}"
-    odd = {"waiting": models.waiting, "withheld by the guard": models.withheld, "pinned": models.pinned}
-    among = "" if models.looked == models.count else f" (of {models.looked:,} looked at)"
-    for what, which in odd.items():
-        if which:
-            yield f"{what}: {names(which)}{'' if what == 'pinned' else among}"
-    if absent := [what for what, which in odd.items() if not which]:
-        yield f"none is {' or '.join([', '.join(absent[:-1]), absent[-1]] if absent[1:] else absent)}{among}"
+    by_state = {"waiting": models.waiting, "withheld by the guard": models.withheld, "pinned": models.pinned}
+    scope = "" if models.looked == models.count else f" (of {models.looked:,} looked at)"
+    for state, members in by_state.items():
+        if members:
+            yield f"{state}: {names(members)}{'' if state == 'pinned' else scope}"
+    if empty := [state for state, members in by_state.items() if not members]:
+        yield f"none is {' or '.join([', '.join(empty[:-1]), empty[-1]] if empty[1:] else empty)}{scope}"
 
 
 def fell_back_text(node: NodeStatus) -> str:
     """A clause if the store has less than the node answers with; empty otherwise."""
     if not node.store_fell_back:
         return ""
-    which = names([*node.store_fell_back])
-    return f", but the store fell back behind it (see omdml doctor before you restart it): {which}"
+    models = names([*node.store_fell_back])
+    return f", but the store fell back behind it (see omdml doctor before you restart it): {models}"
 
 
 def names(of: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What an installation is and does just now, for ``omdml status``: facts, and how many of them the doctor minds."""
+"""What an installation is and does just now, for ``omdml status``, and how many findings the doctor has about it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOUR_S = 3600.0
 TO_COME = "folder that the first worker makes"
 LOST = "folder that is not there, although workers have read the log"
 
-Seen = TypeVar("Seen")
+Part = TypeVar("Part")
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,20 +125,20 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     warnings: int
 
 
-class Look:
-    """One look at an installation.
+class Inspection:
+    """Reads the status of an installation once.
 
     Attributes
     ----------
     problems
-        What kept a part from being looked at, by the part's name.
+        Why a part could not be read, by the part's name.
     """
 
     def __init__(self, configuration: Configuration) -> None:
         log = configuration.log
         if isinstance(log, KafkaLog):
             log = msgspec.structs.replace(log, start_timeout_s=min(SERVER_S, log.start_timeout_s))
-        store = msgspec.structs.replace(configuration.store, url=impatient(configuration.store.url))
+        store = msgspec.structs.replace(configuration.store, url=with_short_timeout(configuration.store.url))
         self.configuration = msgspec.structs.replace(configuration, log=log, store=store)
         self.facts = Facts(self.configuration, LOOK_S)
         self.problems: dict[str, OmdmlError] = {}
@@ -146,12 +146,12 @@ class Look:
     def status(self) -> Status:
         """What there is to know; whatever cannot be asked is left out."""
         # Most of the time is spent waiting for answers: these three wait side by side.
-        with ThreadPoolExecutor(3) as beside:
-            letters_read = beside.submit(self._part, "letters", self._letters)
-            node_asked = beside.submit(node_status, self.configuration.node.bind, ASK_S)
+        with ThreadPoolExecutor(3) as pool:
+            letters_read = pool.submit(self._part, "letters", self._letters)
+            node_asked = pool.submit(node_status, self.configuration.node.bind, ASK_S)
             catalogues = self._part("catalogues", self._catalogues)
             store = self._part("store", self._store)
-            log_asked = beside.submit(self._part, "log", self._log)
+            log_asked = pool.submit(self._part, "log", self._log)
             models = self._part("models", self._models) if store else None
         log = log_asked.result()
         if log is None:
@@ -176,9 +176,9 @@ class Look:
             warnings=levels[Level.WARNING],
         )
 
-    def _part(self, name: str, look: Callable[[], Seen]) -> Seen | None:
+    def _part(self, name: str, read: Callable[[], Part]) -> Part | None:
         try:
-            return look()
+            return read()
         except OmdmlError as error:
             self.problems[name] = error
             return None
@@ -190,7 +190,7 @@ class Look:
         ]
 
     def _store(self) -> StoreStatus:
-        # The server first: one that does not answer costs its patience once.
+        # Ask the server first: if it does not answer, this waits for it only once.
         address, safety = masked(self.configuration.store.url), self.facts.safety
         store, names = self.facts.store, self.facts.names
         if safety:
@@ -249,11 +249,13 @@ class Look:
     def _files(self, log: FileLog) -> LogStatus:
         if not has_begun(log.path):
             return LogStatus(kind="file", name=log.path, lag=0, workers=[], partitions=[])
-        seen = "store" not in self.problems
-        reading = self.facts.reading if seen else look_at_files(log, None)
+        store_answers = "store" not in self.problems
+        reading = self.facts.reading if store_answers else look_at_files(log, None)
         owner, lag = f"process {reading.reader}" if reading.reader else "", min(reading.events, MOST)
         # A log in files has one partition, so all models live there.
-        partition = PartitionStatus(number=0, lag=lag, owner=owner, models=len(self.facts.names) if seen else None)
+        partition = PartitionStatus(
+            number=0, lag=lag, owner=owner, models=len(self.facts.names) if store_answers else None
+        )
         workers, more = [owner] if owner else [], reading.events > MOST
         return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[partition])
 
@@ -282,7 +284,7 @@ class Look:
         return LettersStatus(last_hour=dict(recent.most_common()), open=len(book.open), whole=whole)
 
 
-def impatient(url: str) -> str:
+def with_short_timeout(url: str) -> str:
     """The address of a store, with a time-out if that is a server and none is set."""
     if url.partition(":")[0] not in SCHEMES or "socket_timeout" in url:
         return url

@@ -41,10 +41,10 @@ class ConfiguredModels:
             return model
         if len(self.named) == 1 and not self.patterns:
             return self.named[0]
-        known = ", ".join(self.all) or "none"
+        configured = ", ".join(self.all) or "none"
         raise SearchError(
             'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body, --model NAME in a command; '
-            f"configured: {known}",
+            f"configured: {configured}",
             "invalid",
         )
 

@@ -28,7 +28,7 @@ from omdml.workers.telemetry.single_models import SingleModels
 
 # An event older than a day comes from a replayed log, or has a wrong time. So it says nothing about freshness.
 OLD_NEWS_S = 86_400.0
-# The freshness of this many swaps a model is kept: more than a new model has in its first half minute.
+# The freshness of this many swaps is kept for each model: more than a new model has in its first half minute.
 REMEMBERED = 2000
 # One publication counts in histograms for at most this many events.
 WEIGHT = 1000
@@ -81,20 +81,20 @@ class NodeMetrics:
     def __init__(self, registry: CollectorRegistry, models: ModelLabels | None = None) -> None:
         self.registry, self.models, new = registry, models or ModelLabels(), Families("omdml_node", registry)
         self.single = SingleModels("node", SINGLE)
-        known = self.models.all()
+        labels = self.models.all()
         self.searches = new.counter(
-            "searches_total", "Searches answered", model=known, exact=["true"], via=["gallery", "bridge"]
+            "searches_total", "Searches answered", model=labels, exact=["true"], via=["gallery", "bridge"]
         )
-        at_zero(self.searches, known, ["false"], ["bridge", "index", "reranked"])
-        self.search = new.seconds("search", "Seconds of a search, without HTTP", FAST, model=known)
+        at_zero(self.searches, labels, ["false"], ["bridge", "index", "reranked"])
+        self.search = new.seconds("search", "Seconds of a search, without HTTP", FAST, model=labels)
         self.swaps = new.seconds(
-            "swap", "Seconds from noticing a new live version until the node answers with it", STORE, model=known
+            "swap", "Seconds from noticing a new live version until the node answers with it", STORE, model=labels
         )
         self.fresh = new.seconds(
             "freshness",
             "Seconds from the oldest event of a publication until answers know it, counted once for each event in it",
             FRESH,
-            model=known,
+            model=labels,
         )
         self.stages = new.seconds(
             "event_stage",
@@ -103,7 +103,7 @@ class NodeMetrics:
             stage=STAGES,
         )
         self.future = new.counter(
-            "events_from_future_total", "Events with a time in the future, by this node's clock", model=known
+            "events_from_future_total", "Events with a time in the future, by this node's clock", model=labels
         )
         self.stale = new.gauge(
             "stale_seconds", "Seconds for which the most outdated loaded model has been out of date, 0 if none is"

@@ -41,7 +41,7 @@ BUDGET_BYTES = 1_000_000_000
 
 
 class RetrievalNode:
-    """Searches catalogues under the metrics a store points at. Any number of threads may search.
+    """Searches catalogues under the metrics that a store points at. Any number of threads may search.
 
     Parameters
     ----------
@@ -65,11 +65,12 @@ class RetrievalNode:
         closes them.
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
-        the store has nothing. None: nothing does.
+        the store has nothing. None means that nothing answers for them.
     parent
         The name of a model's parent, empty if it has none: what that serves answers before the model's first event.
     check
-        Raises FeedbackError if no worker would learn a posted event; None: whatever can be decoded is taken.
+        Raises FeedbackError if no worker would learn a posted event. None means that every event that can be decoded
+        is taken.
     in_parts
         Models whose posted events are spread over all partitions.
     registry
@@ -83,7 +84,8 @@ class RetrievalNode:
     ready
         ``all`` if it is ready once every named model can answer, ``any`` if one is enough.
     budget_bytes
-        What the galleries of patterns' models may hold; beyond it the ones not used for longest are dropped.
+        How many bytes the galleries of patterns' models may take. Beyond that, those that were not searched for
+        longest are dropped.
     """
 
     def __init__(
@@ -210,8 +212,9 @@ class RetrievalNode:
         """The ``k`` items closest to the mean of ``ids`` (which are left out of the answer), or to raw vectors.
 
         Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
-        vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
-        set's elements, exact and slow); ``rerank`` orders that many of the best again by greedy matching.
+        vector for each set, the default), ``"aggregate"`` (one vector for the query, too) or ``"elements"`` (greedy
+        matching with every set's elements, exact and slow). ``rerank`` orders that many of the best again by greedy
+        matching.
 
         Raises SearchError.
         """

@@ -20,7 +20,7 @@ class Readiness:
     ready
         ``all`` if the node is ready once every named model can answer, ``any`` if one is enough.
     first
-        What answers for models of which the store has nothing; None: nothing does.
+        What answers for models of which the store has nothing. None means that nothing answers for them.
     parent
         The name of a model's parent; empty if it has none.
     candidates

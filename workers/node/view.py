@@ -1,4 +1,4 @@
-"""What a node answers from: one immutable view a model, replaced as a whole when a snapshot goes live."""
+"""What a node answers from: one immutable view for each model, replaced as a whole when a snapshot goes live."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class View:
 
     @property
     def position(self) -> int:
-        """Changes of the catalogue that are answered with."""
+        """How many of the catalogue's changes the answers take into account."""
         return self.catalogue.shown.position if self.covers(self.catalogue) else self.shown.position
 
     def covers(self, catalogue: Catalogue) -> bool:
@@ -161,8 +161,8 @@ class View:
                 f"offset is {page.offset}, expected 0 to {MAX_K - k}: at most {MAX_K} together with k", "bad_k"
             )
         if len(page.exclude) > MAX_QUERY_ITEMS:
-            wrong = f"{len(page.exclude)} ids to exclude, expected at most {MAX_QUERY_ITEMS}"
-            raise SearchError(wrong, "invalid")
+            message = f"{len(page.exclude)} ids to exclude, expected at most {MAX_QUERY_ITEMS}"
+            raise SearchError(message, "invalid")
         hidden = len(page.exclude) + max(len(query.named) for query in queries)
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)

@@ -153,11 +153,11 @@ class LetterPositions:
         """Whether each of the events at these offsets has a letter."""
         if partition in self._read:
             self._offsets[partition] = np.unique(np.frombuffer(self._read.pop(partition), np.int64))
-        known = self._offsets.get(partition)
-        if known is None:
+        offsets_with_letter = self._offsets.get(partition)
+        if offsets_with_letter is None:
             return [False] * len(offsets)
-        nearest = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
-        matches: list[bool] = (known[nearest] == offsets).tolist()
+        nearest = np.minimum(np.searchsorted(offsets_with_letter, offsets), len(offsets_with_letter) - 1)
+        matches: list[bool] = (offsets_with_letter[nearest] == offsets).tolist()
         return matches
 
 
@@ -257,7 +257,7 @@ class Report(NamedTuple):
 
 def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
     """Judge the sums after the whole log was read. ``begins`` has the first offset that the log still holds."""
-    wrong, cut = {}, []
+    wrong, shortened = {}, []
     for model in audit.models.values():
         tally = model.tally
         home = next((place for place in begins if tally and str(place) == tally.home), None)
@@ -268,7 +268,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
         if text := _wrong(model, end, audit.letters.complete):
             wrong[model.name] = text
         elif model.dropped:
-            cut.append(model.name)
+            shortened.append(model.name)
     lost = [f"{strays.missing:,} in partition {partition.number}, from offset {strays.first} on"
             for partition, strays in audit.strays.items() if strays.missing]  # fmt: skip
     if lost and audit.letters.complete:
@@ -276,7 +276,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
             f"events below the mark that no model learns and that have no dead letter: {'; '.join(lost)}. Check "
             "whether letters were deleted; if not, report it, with the log and the letters"
         )
-    return Report(wrong, _limits(audit, cut))
+    return Report(wrong, _limits(audit, shortened))
 
 
 def _wrong(model: ModelSum, end: int | None, letters_complete: bool) -> str:
@@ -313,32 +313,36 @@ def _wrong(model: ModelSum, end: int | None, letters_complete: bool) -> str:
     return ""
 
 
-def _limits(audit: Audit, cut: list[str]) -> list[str]:
+def _limits(audit: Audit, shortened: list[str]) -> list[str]:
     """Sentences about what these sums cannot show."""
-    earlier = {model.name: model.before for model in audit.models.values() if model.before}
-    begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
-    before = {name: count for name, count in earlier.items() if name not in begun}
+    uncounted = {model.name: model.before for model in audit.models.values() if model.before}
+    from_first = {
+        name: count for name, count in uncounted.items() if (tally := audit.models[name].tally) and tally.anew
+    }
+    from_later = {name: count for name, count in uncounted.items() if name not in from_first}
     lines = []
-    if begun:
+    if from_first:
         lines.append(
-            f"{amount_is(sum(begun.values()), 'event')} before the first one that {_listed(begun)} learned: unless the "
-            "model was deleted or rewound since, they were lost. To learn them: omdml replay --model NAME --publish "
-            "--replace"
+            f"{amount_is(sum(from_first.values()), 'event')} before the first one that {_listed(from_first)} learned: "
+            "unless the model was deleted or rewound since, they were lost. To learn them: omdml replay "
+            "--model NAME --publish --replace"
         )
-    if before:
+    if from_later:
         lines.append(
-            f"{amount_is(sum(before.values()), 'event')} before the place at which counting of {_listed(before)} "
-            "began: the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
+            f"{amount_is(sum(from_later.values()), 'event')} before the place at which counting of "
+            f"{_listed(from_later)} began: the model was reset, copied, rewound, rehomed, or saved by a "
+            "release that did not count"
         )
     if elsewhere := [model.name for model in audit.models.values() if model.elsewhere]:
         lines.append(
             f"{_listed(elsewhere)} learned from another log and took no event of this one: what was learned there is "
             "not checked"
         )
-    if cut:
+    if shortened:
         lines.append(
-            f"the counts of {_listed(cut)} begin with events that the log no longer holds: retention, or an operator, "
-            "deleted them after they were learned. What was learned from them stays, but a replay would forget it"
+            f"the counts of {_listed(shortened)} begin with events that the log no longer holds: retention, or an "
+            "operator, deleted them after they were learned. What was learned from them stays, but a replay would "
+            "forget it"
         )
     if audit.unknown:
         lines.append(

@@ -86,23 +86,23 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
     """A model whose learner begins at the optimum over these records; raises StartError if it cannot be fitted."""
     check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
-    plain = spec.learner(dims=dims, **spec.parameters)
+    unfitted = spec.learner(dims=dims, **spec.parameters)
     model = ReplayedModel(name, spec.fresh(), spec, placement, secret)
     rows, margin, features = gathered(model.locate(first), list(dims))
-    init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
+    init = {modality: x.astype(unfitted.dtype) for modality, x in batch_start(unfitted, rows, features, margin).items()}
     model.go_on_with(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
     return model
 
 
 def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
     """Join the comparisons of several tables: rows (T, w), margins (T,), and a table of the items that they name."""
-    rows, margins, tables, taken = [], [], [], 0
+    rows, margins, tables, item_count = [], [], [], 0
     for located in batches:
         touched, renumbered = np.unique(np.asarray(located.compared, np.int64), return_inverse=True)
-        rows.append(renumbered.reshape(np.shape(located.compared)) + taken)
+        rows.append(renumbered.reshape(np.shape(located.compared)) + item_count)
         margins.append(located.columns["margin"] if "margin" in located.columns else np.ones(len(rows[-1])))
         tables.append({name: located.features[name][touched] for name in modalities})
-        taken += len(touched)
+        item_count += len(touched)
     return (
         np.concatenate(rows),
         np.concatenate(margins),

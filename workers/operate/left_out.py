@@ -43,10 +43,10 @@ class LeftOut(NamedTuple):
             count = within(batch, self.version - version)
             first = batch.only([place < count for place in range(len(batch.records))])
             rest = batch.only([place >= count for place in range(len(batch.records))])
-        out = [self._names(event.user, time) for event, time in zip(first.events, first.times, strict=True)]
-        return first.only([not matches for matches in out]), first.only(out), rest
+        left_out = [self._leaves_out(event.user, time) for event, time in zip(first.events, first.times, strict=True)]
+        return first.only([not matches for matches in left_out]), first.only(left_out), rest
 
-    def _names(self, user: str | None, time: float | None) -> bool:
+    def _leaves_out(self, user: str | None, time: float | None) -> bool:
         if user is not None and user in self.users:
             return True
         if self.since is None and self.until is None:
@@ -67,8 +67,8 @@ class LeftOut(NamedTuple):
         which = " or ".join(filter(None, (users, time)))
         check = " and ".join(filter(None, (users and "how the events write the user", time and "the time")))
         raise StoreError(
-            f"model {name!r}: no event {which} is in the log. Nothing was changed. Check {check}. To learn again what "
-            "the log holds all the same, pass --accept-gap"
+            f"model {name!r}: no event {which} is in the log. Nothing was changed. Check {check}. To learn the "
+            "log again anyway, pass --accept-gap"
         )
 
     def check(self, reached: int, name: str) -> None:
@@ -85,15 +85,16 @@ class LeftOut(NamedTuple):
         raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed. Name another "
                          "version, or put a backup back (omdml restore)")  # fmt: skip
 
-    def check_no_later(self, newest: float | None, then: float | None, name: str) -> None:
-        """Raise StoreError if the newest event that was learned came after ``then``, the time of the version's newest.
+    def check_no_later(self, newest: float | None, version_time: float | None, name: str) -> None:
+        """Raise StoreError if the newest event that was learned came after ``version_time``, the time of the
+        version's newest event.
 
         The version is counted again. If fewer comparisons of the earlier events are learned than at that time, because
         items were deleted or users are left out, the count reaches on into events that were to be left out.
         """
-        if newest is None or then is None or newest <= then:
+        if newest is None or version_time is None or newest <= version_time:
             return
-        since = datetime.fromtimestamp(math.floor(then) + 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        since = datetime.fromtimestamp(math.floor(version_time) + 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         raise StoreError(
             f"model {name!r}: version {self.version}: events that came after it would be learned too, because fewer "
             "comparisons of the earlier ones can be learned now: items were deleted since, or users are left out. "

@@ -67,19 +67,19 @@ class UsersRoom:
 def passed_letters(letters: Collection[Letter], store: Store) -> set[Position]:
     """The letters whose events no worker reads again: they are below the mark, or below their model's position."""
     marks = store.marks({letter.partition for letter in letters})
-    reached = store.positions(sorted({name for letter in letters for name in kept_as(letter)}))
+    reached = store.positions(sorted({name for letter in letters for name in names_in_store(letter)}))
     return {
         letter.position
         for letter in letters
         if letter.offset < marks.get(letter.partition, 0)
         or any(
             position.home == letter.partition and letter.offset < position.next
-            for position in [reached.get(name, NOWHERE) for name in kept_as(letter)]
+            for position in [reached.get(name, NOWHERE) for name in names_in_store(letter)]
         )
     }
 
 
-def kept_as(letter: Letter) -> list[str]:
+def names_in_store(letter: Letter) -> list[str]:
     """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition.
 
     An event that names a part itself never reached that part, and no store keeps a model whose name is too long.
@@ -119,7 +119,7 @@ def fate(letter: Letter, book: Book, store: Store) -> str:
     """
     if letter.position in book.resent:
         return "its event was sent again: nothing is left to do. If that copy was refused too, it has its own letter"
-    for name in kept_as(letter if letter.model else with_model(letter)):
+    for name in names_in_store(letter if letter.model else with_model(letter)):
         with suppress(CorruptError):
             checkpoint = store.peek(name)
             progress = Progress.of(checkpoint) if checkpoint else Progress()

@@ -30,8 +30,8 @@ def configured_spec(specs: Specs, name: str) -> Spec:
         raise ConfigurationError(too_long(name))
     spec = specs.find(name)
     if spec is None:
-        near = suggestion(name, specs.configuration.models)
-        raise ConfigurationError(f"no model {name!r} is configured{near}")
+        hint = suggestion(name, specs.configuration.models)
+        raise ConfigurationError(f"no model {name!r} is configured{hint}")
     return spec
 
 
@@ -123,19 +123,19 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
     PlacementChanged if models live elsewhere now.
     """
     require(store, source)
-    learned, there = store.peek(source), store.peek(target)
+    learned, existing = store.peek(source), store.peek(target)
     if learned is None:
         raise StoreError(f"model {source!r}: {store} has no checkpoint of it: nothing was learned yet")
-    if there is not None:
+    if existing is not None:
         raise StoreError(
-            f"model {target!r} is in {store} already, at version {there.version}: first run "
+            f"model {target!r} is in {store} already, at version {existing.version}: first run "
             f"omdml models delete {target}"
         )
-    learner, label = resumed(spec, learned), target
+    learner, whole_name = resumed(spec, learned), target
     if spec.parts:
         from omdml.workers.operate import parts
 
-        target = parts.begin_with(learned, store, label, spec, topic_id, placement, platform)
+        target = parts.begin_with(learned, store, whole_name, spec, topic_id, placement, platform)
     claim = store.claim(target)
     model = owned(spec, target, learner, claim.epoch)
     home = Partition(topic_id, placement.home(target))

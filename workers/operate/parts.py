@@ -42,10 +42,11 @@ def require_whole(name: str, verb: str) -> None:
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     """Begin every part of a model again, at its start and at its current position; returns how many parts there are.
 
-    1. pending  in the whole model's checkpoint, at version 0; that is published. Its worker is fenced.
-    2. parts    each saved at its start, at the position kept; one that cannot be read is deleted, and begins again with
-                the events that wait for it.
-    3. ready    the record says so, with the positions of the parts that were saved.
+    1. pending  Save the whole model at version 0, with a record that says what is pending, and publish it. Its worker
+                is fenced.
+    2. parts    Save each part at its start; its position stays. A part that cannot be read is deleted, and begins again
+                with the events that wait for it.
+    3. ready    Replace the record: nothing is pending now. It has the positions of the parts that were saved.
 
     If neither the whole nor any part has a checkpoint with a position, the model is deleted: a worker begins it again.
     Raises StoreError if there is nothing to reset, Fenced if workers keep taking models back.
@@ -70,8 +71,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     else:
         start = emptied(cast(DCA, spec.resumed(checkpoint)))
     pending = PartsRecord(pending=f"omdml models reset {name}")
-    was = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
-    _save_whole(store, spec, name, start, pending, platform, was, home)
+    note = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
+    _save_whole(store, spec, name, start, pending, platform, note, home)
     begun = [model for part in parts if (model := _begin_again(store, spec, part, start, platform))]
     # A part that was deleted has no position, or nothing would be merged before its next event.
     offsets = {model.home.number: offset_in(topic_id, model.home, model.next) for model in begun if model.home}

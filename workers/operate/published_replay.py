@@ -48,11 +48,12 @@ def publish(
 ) -> None:
     """Begin a model in the store, so that workers go on from where this one has read.
 
-    1. claim    the model. A crash changes nothing but the owner.
-    2. letters  of what was refused, acknowledged. After a crash some are sent again: readers know them by position.
-    3. replace  the checkpoint: the one step that counts. Workers read again from where this one has read. A crash
-                before it leaves what was learned before. After it, the worker that claims the model publishes it.
-    4. publish  the snapshot.
+    1. claim    Claim the model. A crash changes nothing but the owner.
+    2. letters  Write the refused events as dead letters, and wait until they are acknowledged. After a crash some are
+                written again; readers recognize them by their position.
+    3. replace  Replace the checkpoint. This is the step that counts: workers read on from where this one has read. A
+                crash before it leaves what was learned before. After it, the worker that claims the model publishes it.
+    4. publish  Publish the snapshot.
 
     With ``replace`` it is published before the checkpoint is saved, although a version may be pinned: no worker would
     publish it afterwards if what was live had a higher version. After a crash in between, workers go on with what was

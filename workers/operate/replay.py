@@ -70,10 +70,10 @@ def read_as_placed(open_source: Callable[[], Source], placement: Placement, acce
     A model that moved lived on a partition with a lower number before. So partitions are read in the order in which
     they were added.
     """
-    below = 0
+    first_number = 0
     for step in placement.steps:
-        yield from read_whole(open_source(), accept_gap, range(below, step.count))
-        below = step.count
+        yield from read_whole(open_source(), accept_gap, range(first_number, step.count))
+        first_number = step.count
 
 
 def read_whole(
@@ -115,8 +115,8 @@ def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
     """
     spec = specs.find(model)
     if spec is None:
-        near = suggestion(model, specs.configuration.models)
-        raise ConfigurationError(f"no model {model!r} is configured{near}")
+        hint = suggestion(model, specs.configuration.models)
+        raise ConfigurationError(f"no model {model!r} is configured{hint}")
     if learner is None or LEARNERS[learner] is spec.learner:
         return spec
     return spec._replace(
@@ -166,13 +166,13 @@ class ReplayedModel(OwnedModel):
         self.placement = placement
         self.curve: list[CurvePoint] = []
         self.refused: list[Refusal] = []
-        # The offset behind the last record that was read in each partition, of any model. Workers go on there: if they
+        # The offset after the last record that was read in each partition, of any model. Workers go on there: if they
         # read that record again, a model that was deleted would begin with it.
         self.read: dict[Partition, int] = {}
         # The metric before the first event was learned.
         self.start: Metric | None = None
         # The number of comparisons and the metric after each stretch; None if no page needs them.
-        self.along: list[tuple[int, Metric]] | None = None
+        self.metrics_along: list[tuple[int, Metric]] | None = None
         self.left_out = left_out
         # The number of events that were left out.
         self.passed_over = 0
@@ -208,8 +208,8 @@ class ReplayedModel(OwnedModel):
                 # These events are from its old home, before partitions were added. The position on the new home stays.
                 self.next = before
         self.seconds = time.perf_counter() - self._began
-        if self.along is not None and len(self.curve) > stretches:
-            self.along.append((self.progress.mistakes.count, self.learner.metric))
+        if self.metrics_along is not None and len(self.curve) > stretches:
+            self.metrics_along.append((self.progress.mistakes.count, self.learner.metric))
 
     def _wanted(self, batch: Batch) -> Iterator[Batch]:
         """The events to learn, in parts. Events that are left out are passed over."""
@@ -314,7 +314,7 @@ class ReplayedModel(OwnedModel):
         """
         if self.start is None:
             return []
-        metrics = [(0, self.start), *(self.along or ()), (self.progress.mistakes.count, self.learner.metric)]
+        metrics = [(0, self.start), *(self.metrics_along or ()), (self.progress.mistakes.count, self.learner.metric)]
         shares = [
             (count, order_right(self.progress.hold_out, metric, self.catalogue.features)) for count, metric in metrics
         ]
@@ -348,12 +348,12 @@ def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table
             table.add_section()
         before = CurvePoint(0, 0, 0.0)
         for stretch in model.curve:
-            here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
-            total = stretch.mistakes / stretch.comparisons
+            share_here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
+            share_so_far = stretch.mistakes / stretch.comparisons
             name = model.learner.name if stretch is model.curve[0] else ""
             order = " -> ".join(map(str, orders)) if stretch is model.curve[-1] else ""
-            took = f"{stretch.seconds:.2f}"
-            table.add_row(name, f"{stretch.comparisons:,}", f"{total:.2%}", f"{here:.2%}", took, order)
+            seconds = f"{stretch.seconds:.2f}"
+            table.add_row(name, f"{stretch.comparisons:,}", f"{share_so_far:.2%}", f"{share_here:.2%}", seconds, order)
             before = stretch
         if not model.curve:
             table.add_row(model.learner.name, "0", "", "", f"{model.seconds:.2f}", "")

@@ -51,8 +51,8 @@ class Curve(NamedTuple):
 
 def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     """The page of a replay of the model ``name``. ``fitted`` is the number of events that the start was fitted on."""
-    first = f", from a start fitted on the first {fitted:,} events" if fitted else ""
-    body = [f'<p class="soft">The log was learned again from its beginning{first}.</p>']
+    fitted_text = f", from a start fitted on the first {fitted:,} events" if fitted else ""
+    body = [f'<p class="soft">The log was learned again from its beginning{fitted_text}.</p>']
     names = {id(model): escaped(model.learner.name) for model in models}
     colours = {id(model): COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
     along = [(model, model.orders_along()) for model in models]
@@ -64,10 +64,10 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     if plain and held_out:
         ends = ", ".join(f"{curve.name} {curve.points[-1][1]:.1%}" for curve in held_out)
         unlearned = f"{amount(plain.events, 'event')} that nobody learned from"
-        asked = f"Of {unlearned}, the plain distance, which learns nothing, orders"
+        introduction = f"Of {unlearned}, the plain distance, which learns nothing, orders"
         body += [
             "<h2>Held-out events in the right order</h2>",
-            f"<p>{asked} {plain.right:.1%} rightly; at the end of the log: {ends}.</p>",
+            f"<p>{introduction} {plain.right:.1%} rightly; at the end of the log: {ends}.</p>",
             chart("Share of held-out events in the right order, by comparisons learned",
                   [*held_out, Curve("plain distance", [(0, plain.right)], "currentColor", flat=True)]),
         ]  # fmt: skip

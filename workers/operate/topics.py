@@ -64,15 +64,15 @@ def survey(
     topic_id = extents[0].partition.topic_id
     placement = store.placement(topic_id)
     homes = [placement.home(name) for name in positions] if placement else []
-    others = sorted({position.home.topic_id for position in positions.values()} - {topic_id})
+    other_topics = sorted({position.home.topic_id for position in positions.values()} - {topic_id})
     # Models of an earlier topic say nothing once workers have begun with this one.
-    before = "" if placement or not others else others[-1]
+    earlier_topic = "" if placement or not other_topics else other_topics[-1]
     lines = []
     for extent in extents:
         number, mark = extent.partition.number, marks.get(extent.partition)
         unread = placement is not None and number >= placement.count
         line = PartitionReport(extent, mark, homes.count(number), "" if unread else owners.get(number, ""), "")
-        lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers), before)))
+        lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers), earlier_topic)))
     return lines
 
 
@@ -204,11 +204,14 @@ def rewind(
 def _not_from(extent: Extent, last: int, to: int) -> ConfigurationError:
     """The error for a rewind to an offset that a partition does not have, or that nobody has read so far."""
     if extent.begin == last:
-        possible, do = f"only from offset {last}", "name this offset, or beginning"
+        possible, action = f"only from offset {last}", "name this offset, or beginning"
     else:
-        possible, do = f"from an offset between {extent.begin} and {last}", "name an offset in this range, or beginning"
+        possible, action = (
+            f"from an offset between {extent.begin} and {last}",
+            "name an offset in this range, or beginning",
+        )
     return ConfigurationError(
-        f"partition {extent.partition.number} can be learned again {possible}, but not from {to}: {do}"
+        f"partition {extent.partition.number} can be learned again {possible}, but not from {to}: {action}"
     )
 
 

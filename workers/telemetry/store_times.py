@@ -12,7 +12,7 @@ from omdml.errors import OmdmlError
 from omdml.streams.protocols.store import Store
 from omdml.workers.telemetry.registry import STORE, Families
 
-# What a method of a store is counted as. The others are asked seldom, or by commands only.
+# What a method of a store is counted as. The others are called seldom, or by commands and people's requests only.
 OPERATIONS = {
     "claim": "claim",
     "claim_all": "claim",
@@ -33,7 +33,7 @@ OPERATIONS = {
     "marks": "mark",
     "move_mark": "mark",
 }
-ERRORS = ("store", "store_lost", "not_kept", "corrupt", "format", "fenced", "other")
+ERRORS = ("store", "store_lost", "corrupt", "format", "fenced", "other")
 
 
 class StoreTimes:
@@ -42,12 +42,7 @@ class StoreTimes:
     def __init__(self, store: Store, registry: CollectorRegistry) -> None:
         new, operations = Families("omdml_store", registry), sorted({*OPERATIONS.values()})
         self._seconds = new.seconds("request", "Seconds of one request to the store", STORE, op=operations)
-        self._errors = new.counter(
-            "errors_total",
-            "Requests to the store that failed; not_kept: it does not keep the version that was asked for",
-            op=operations,
-            error=ERRORS,
-        )
+        self._errors = new.counter("errors_total", "Requests to the store that failed", op=operations, error=ERRORS)
         self._store = store
 
     def __getattr__(self, name: str) -> Any:

@@ -123,7 +123,7 @@ def best(candidates: dict[float, Array], x: Array, held: Quadruplets) -> dict[st
 
 
 def measured(w: Array, x: Array, news: Array) -> dict[str, Any]:
-    """What successive versions after the first ten days say."""
+    """Average precisions on the successive versions after the first ten days, and the share in the headline."""
     left = np.arange(2 * DAYS * 24, len(x) - 1)
     distance, differs = regions(x, left, left + 1) @ w, news[left]
     order = np.argsort(distance)

@@ -1,4 +1,4 @@
-"""OMDML Table 6 in shape: what learning on kernels comes to beside learning on the descriptors themselves."""
+"""OMDML Table 6 in shape: learning on kernels beside learning on the descriptors themselves."""
 
 from __future__ import annotations
 

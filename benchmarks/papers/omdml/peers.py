@@ -144,7 +144,7 @@ def fused(
 def learned(
     case: Case, vectors: Mapping[str, Vector], scores: dict[str, float], chosen: dict[str, dict[str, list[float]]]
 ) -> None:
-    """Put into ``scores`` and ``chosen`` what the learners of all descriptors come to."""
+    """Put the results of the learners that see all descriptors into ``scores``, and their settings into ``chosen``."""
     short = {feature: vectors[feature].reduced[:, :FULL] for feature in case.features}
     full = case.best([after(case.model(OMDML, short, C=C), case, short) for C in OMDML_CS])
     once, cut = (

@@ -182,7 +182,7 @@ def figures(values: list[float], digits: int = 3) -> str:
 
 
 def exponent(run: Mapping[str, float]) -> float:
-    """Least-squares slope of log seconds over the log of what they are given by; NaN of one point."""
+    """Least-squares slope of log seconds over log triplets, or over log dimensions; NaN if there is one point only."""
     points = [(float(place), taken) for place, taken in run.items() if place != "start"]
     return float(np.polyfit(*np.log(np.array(points).T), 1)[0]) if len(points) > 1 else math.nan
 

@@ -1,4 +1,4 @@
-"""SETNET Table 5: searching by one vector a set, ordering the best again element by element, or all of them."""
+"""SETNET Table 5: searching by one vector for each set, and ordering the best, or all, element by element."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def album(given: World, draw: np.random.Generator) -> Album:
 
 
 def numbers(shares: Mapping[int, int], draw: np.random.Generator) -> Array:
-    """One a set, in these shares."""
+    """A number for each set, drawn with these shares."""
     return draw.choice(list(shares), SETS, p=np.array(list(shares.values())) / sum(shares.values()))
 
 

@@ -1,4 +1,4 @@
-"""SETNET Figures 5 and 6: one vector a set of two to five elements, of classes that no model has seen."""
+"""SETNET Figures 5 and 6: one vector for each set of two to five elements, of classes that no model has seen."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
         raise FeedbackError(f"rows of shape {table.shape} and type {table.dtype}, expected integers (T, {width})")
     if table.size and (table.min() < 0 or table.max() >= count):
         bad = int(np.flatnonzero(((table < 0) | (table >= count)).any(axis=1))[0])
-        message = f"comparison {bad} names rows {table[bad].tolist()}, the features have rows 0 to {count - 1}"
+        message = f"comparison {bad} names rows {table[bad].tolist()}, the features have {row_range(count)}"
         raise FeedbackError(f"{message}; nothing was learned", reason="unknown_item", row=bad)
     return table.astype(np.int64, copy=False)
 
@@ -124,6 +124,11 @@ def check_given(init: object, dtype: str) -> None:
 def nameable(name: object) -> bool:
     """Whether a text can name a tensor: it has no slash, and UTF-8 can encode it."""
     return isinstance(name, str) and "/" not in name and name.encode(errors="ignore").decode() == name
+
+
+def row_range(count: int) -> str:
+    """The numbers of ``count`` rows, in words."""
+    return f"rows 0 to {count - 1}" if count else "no rows"
 
 
 def check_dims(dims: object) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
-from tests.fault.alerts.starved import Starves, flood
-from tests.fault.alerts.watched import Mistaken, Searches
+from tests.fault.alerts.starved import StarvedProcess, flood
+from tests.fault.alerts.watched import Searcher, UnknownModelSender
 from tests.support.servers.prometheus import FASTER
 
 SEARCHERS = 4
@@ -46,24 +46,24 @@ def router_has_a_rival(service):
 
 @fault("a sender names a model that there is not", "FeedbackRefused")
 def sender_is_mistaken(service):
-    sends = Mistaken(service.ports["node"], pause_s=0.2)
+    sender = UnknownModelSender(service.ports["node"], pause_s=0.2)
     try:
         service.fires("FeedbackRefused")
     finally:
-        sends.end()
+        sender.end()
 
 
 # In the time of these tests Prometheus waits for a page for three quarters of a second, a twentieth of what is usual.
 # On a busy machine what starves takes longer, and is down to Prometheus.
 @fault("the worker gets too little processor for the clicks that come", "LagHigh", tolerated=["NobodyLearns"])
 def worker_starved(service):
-    starves = Starves(service.worker)
+    starved = StarvedProcess(service.worker)
     try:
         # The rule waits until the lag is half a minute, and then for five minutes, in its time. The rest is to spare.
         flood(service.kafka.servers, service.topic, seconds=440 / FASTER)
         service.fires("LagHigh")
     finally:
-        starves.end()
+        starved.end()
     service.learns()
 
 
@@ -71,14 +71,14 @@ def worker_starved(service):
 def node_starved(service):
     # A pause makes searches slow that the node has begun, so one is always under way. It leaves the node enough to
     # answer Prometheus beside the searches.
-    starves = Starves(service.processes["node"], paused_s=0.3, uses_s=0.05)
-    searchers = [Searches(service.ports["node"], pause_s=0.002) for _ in range(SEARCHERS)]
+    starved = StarvedProcess(service.processes["node"], paused_s=0.3, uses_s=0.05)
+    searchers = [Searcher(service.ports["node"], pause_s=0.002) for _ in range(SEARCHERS)]
     try:
         service.fires("SearchSlow")
     finally:
         for searcher in searchers:
             searcher.end()
-        starves.end()
+        starved.end()
 
 
 FAULTS: dict[str, Fault] = {

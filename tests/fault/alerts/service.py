@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.local import ValkeyServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
-from tests.fault.alerts.watched import Searches, clicks
+from tests.fault.alerts.watched import Searcher, clicks
 from tests.fault.asking import version_served
 from tests.fault.load import Load
 from tests.support.forks import ForkedProcess
@@ -53,8 +53,8 @@ class WatchedService:
         self.learns(50)
         # Nothing was routed so far, though the topic that it is routed to holds events.
         self.run("route", "--from", self.origin, "--begin", "beginning")
-        searches = Searches(self.ports["node"], pause_s=0.2)
-        self.ends.append(searches.end)
+        searcher = Searcher(self.ports["node"], pause_s=0.2)
+        self.ends.append(searcher.end)
         # What starts is no fault, though in times of the test it takes longer than alerts wait.
         self.prometheus = Prometheus(self.jobs).start()
         self.ends.append(self.prometheus.close)
@@ -65,7 +65,7 @@ class WatchedService:
     # The processes
 
     def run(self, command, *options):
-        """Configure and start a process; Prometheus is not told."""
+        """Configure and start a process, which Prometheus does not scrape yet."""
         port = self.ports[command] = free_port()
         settings = {
             "log": {"kind": "kafka", "servers": self.kafka.servers, "topic": self.topic, "member": command},
@@ -117,18 +117,18 @@ class WatchedService:
             self.load = None
 
     def version(self):
-        """What the node answers with; 0 if it does not."""
+        """The version that the node answers with; 0 if it does not answer."""
         return version_served(self.ports["node"]) or 0
 
     def learns(self, count=1, limit_s=90):
-        """Wait until the node answers with so many events more."""
+        """Wait until the node answers with a version of this many more events."""
         least = self.version() + count
         wait_for(lambda: self.version() >= least, f"version {least}", limit_s, self.worker)
 
     # What Prometheus says
 
     def fires(self, *names, limit_s=LIMIT_S):
-        """Wait until these alerts fire, at most so long in the time of the rules."""
+        """Wait until these alerts fire; ``limit_s`` is in the time of the rules, which runs faster."""
         for name in names:
             wait_for(lambda name=name: f"Omdml{name}" in self.prometheus.firing(), f"{name} to fire", limit_s / FASTER)
 

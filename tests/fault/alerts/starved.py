@@ -12,15 +12,15 @@ from omdml.feedback import Triplet, encode
 from tests.support.processes import Process
 from tests.support.worlds import items, triplets
 
-# Pauses are much shorter than Prometheus waits for an answer: beside other work an answer may take a few of them, and
-# what does not answer is down.
+# Pauses are much shorter than the time that Prometheus waits for an answer. On a busy machine an answer may take
+# several of them, and a target that does not answer counts as down.
 PAUSED_S, USES_S, LOOK_S = 0.2, 0.02, 0.005
 # Clicks a second that a starving worker learns at most. A core learns 10,000 of them a second, 30,000 if it is three
 # times as fast as what this was measured on, and the worker gets an eleventh of it.
 LEARNED = 2700
 
 
-class Stutters(threading.Thread):
+class StutteringProcess(threading.Thread):
     """A process on a machine that gives its processor away again and again, until :meth:`end`."""
 
     def __init__(self, process: Process, paused_s: float, runs_s: float) -> None:
@@ -44,7 +44,7 @@ class Stutters(threading.Thread):
         self.join()
 
 
-class Starves(Stutters):
+class StarvedProcess(StutteringProcess):
     """A process under a limit of processor time: as soon as it has used ``uses_s`` of a core, it is paused.
 
     So it gets an eleventh of a core at most by default, however much else runs on the machine.
@@ -68,10 +68,10 @@ def used_s(process: Process) -> float:
 
 
 def flood(servers: str, topic: str, seconds: float) -> None:
-    """Send so many clicks at once that a worker that starves is busy with them for so long, even on a faster machine.
+    """Send enough clicks at once to keep a starving worker busy for ``seconds``, even on a faster machine.
 
-    Each brings the vectors of one of its items, because others are learned faster than a producer sends them. There are
-    no more than that: what is left of them when the worker gets its processor back is learned beside all other tests.
+    Each brings the vectors of one of its items, because other clicks are learned faster than a producer sends them. No
+    more are sent, because the worker still has to learn the rest while other tests run.
     """
     features, _ = items()
     events = []

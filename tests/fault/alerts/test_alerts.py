@@ -27,7 +27,7 @@ LONGEST_S = 45 + 5
 PANELS = [
     panel for panel in json.loads((ROOT / "deploy/grafana/omdml.json").read_text())["panels"] if panel["type"] != "row"
 ]
-# What shows faults alone, and what is there only at moments.
+# Panels that show only faults, or that have values only at times.
 MAY_BE_EMPTY = {
     "Dead letters an hour",
     "Snapshots refused an hour",
@@ -113,7 +113,7 @@ def test_unknown_items_and_wrong_partitions_fire_dead_letters(watched):
     while "OmdmlDeadLetters" not in service.prometheus.firing() and time.monotonic() < until:
         for _ in range(10):
             sent += 1
-            # Every other one has an item that there is not; the rest a key that leads to any partition.
+            # Every second event has an item that does not exist; the others have keys that lead to any partition.
             item = "none" if sent % 2 else "i3"
             service.sink.send(encode(Triplet(model="shop", query="i1", relevant="i2", irrelevant=item)), key=str(sent))
         time.sleep(0.1)

@@ -58,7 +58,9 @@ def test_alerts_of_a_fault_fire_and_end_with_it_and_no_others_do(services, new_t
 
 
 def test_every_alert_has_a_real_fault():
-    made = {PREFIX + alert for fault in FAULTS.values() for alert in fault.alerts}
+    fired = {PREFIX + alert for fault in FAULTS.values() for alert in fault.alerts}
     for name in ("test_alerts", "test_slow_alerts", "test_route_alerts"):
-        made |= set(re.findall(r"Omdml\w+", (ROOT / f"tests/fault/alerts/{name}.py").read_text()))
-    assert ALERTS.keys() == made
+        text = (ROOT / f"tests/fault/alerts/{name}.py").read_text()
+        without_silence = re.sub(r"\.silent\(.*|\w+ not in .*firing\(\).*", "", text)
+        fired |= set(re.findall(r"Omdml\w+", without_silence))
+    assert ALERTS.keys() == fired

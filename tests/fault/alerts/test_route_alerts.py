@@ -74,7 +74,7 @@ def test_a_frozen_broker_fires_route_stalled_amid_a_transaction(routed):
 
 
 def test_a_frozen_broker_fires_route_stalled_with_nothing_to_route(routed):
-    # Given a router that has routed all events there are, and so knows of none that waits
+    # Given a router that has routed all events, so that none waits
     routed.route.send(100)
     router = routed.router()
     routed.route.wait(router)

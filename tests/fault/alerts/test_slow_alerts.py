@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from omdml.feedback import Triplet, encode
-from tests.fault.alerts.starved import Starves, Stutters, flood
-from tests.fault.alerts.watched import NODE, Searches
+from tests.fault.alerts.starved import StarvedProcess, StutteringProcess, flood
+from tests.fault.alerts.watched import NODE, Searcher
 from tests.fault.asking import version_served
 from tests.support.processes import wait_for
 from tests.support.servers.prometheus import Prometheus
@@ -36,20 +36,20 @@ def while_it_lasts(service, name, send):
 def test_a_worker_paused_again_and_again_fires_freshness_slow(watched):
     service = watched.begin()
     service.silent("OmdmlFreshnessSlow")
-    stutters = Stutters(service.worker, paused_s=3.0, runs_s=1.0)
-    service.ends.append(stutters.end)
+    stuttering = StutteringProcess(service.worker, paused_s=3.0, runs_s=1.0)
+    service.ends.append(stuttering.end)
     service.fires("OmdmlFreshnessSlow", limit_s=FIRES_S)
 
 
 def test_a_worker_that_falls_behind_fires_lag_will_outlive_retention(watched):
     service = watched.begin()
-    starves = Starves(service.worker)
-    service.ends.append(starves.end)
+    starved = StarvedProcess(service.worker)
+    service.ends.append(starved.end)
     # An hour of the rule is half a minute here, and the quarter of an hour for which it must last longer is 7.5 s.
     with Prometheus(service.jobs, times=120) as prometheus:
         flood(service.kafka.servers, service.topic, seconds=45)
         wait_for(lambda: "OmdmlLagWillOutliveRetention" in prometheus.firing(), "the alert", FIRES_S)
-        starves.end()
+        starved.end()
         wait_for(lambda: "OmdmlLagWillOutliveRetention" not in prometheus.firing(), "the alert to end", FIRES_S)
 
 
@@ -62,8 +62,8 @@ def test_a_node_started_while_the_store_is_away_fires_search_errors(watched):
     service.run("node", "node-2")
     (port,) = service.jobs[NODE]
     service.prometheus.look_again()
-    searches = Searches(port)
-    service.ends.append(searches.end)
+    searcher = Searcher(port)
+    service.ends.append(searcher.end)
     service.fires("OmdmlSearchErrors", limit_s=FIRES_S)
     assert version_served(port) is None
     service.valkey.start()

@@ -28,7 +28,7 @@ def clicks():
         yield encode(Triplet(model="shop", query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}"))
 
 
-class Searches(threading.Thread):
+class Searcher(threading.Thread):
     """Almost twenty searches a second at a node, or as many as ``pause_s`` allows, until :meth:`end`."""
 
     def __init__(self, port, pause_s=0.05):
@@ -45,7 +45,7 @@ class Searches(threading.Thread):
         self.join()
 
 
-class Mistaken(Searches):
+class UnknownModelSender(Searcher):
     """Events about a model that is not configured, sent to a node until :meth:`end`."""
 
     def run(self):
@@ -77,7 +77,7 @@ class Watched:
         self.load = Load(self.sink, clicks(), pause_s)
         self.ends.append(self.load.end)
         wait_for(lambda: (version_served(self.port) or 0) > 50, "learning to begin", 60, self.worker)
-        self.ends.append(Searches(self.port, pause_s=0.2).end)
+        self.ends.append(Searcher(self.port, pause_s=0.2).end)
         # What starts is no fault, though in times of the test it takes longer than alerts wait.
         self.prometheus = Prometheus(self.jobs).start()
         self.ends.append(self.prometheus.close)
@@ -92,7 +92,7 @@ class Watched:
         return self
 
     def run(self, command, name="", url="", **sections):
-        """One more worker or node, with options over those that all have; Prometheus is not told."""
+        """One more worker or node, with options over those that all have; Prometheus does not scrape it."""
         port, name = free_port(), name or command
         options = {
             "log": {"kind": "kafka", "servers": self.kafka.servers, "topic": self.topic, "member": name},
@@ -136,8 +136,8 @@ def valkey():
 
 @pytest.fixture
 def watched(tmp_path, kafka, new_topic, valkey):
-    made = Watched(tmp_path, kafka, new_topic(2), valkey)
+    service = Watched(tmp_path, kafka, new_topic(2), valkey)
     try:
-        yield made
+        yield service
     finally:
-        made.close()
+        service.close()

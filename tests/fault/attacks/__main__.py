@@ -43,9 +43,9 @@ def chosen(arguments: list[str], modules: list[str]) -> list[str]:
 
 
 def outcome(attack: Attack) -> Measured:
-    """What came of an attack, carried out in a process of its own.
+    """The outcome of an attack that runs in a process of its own.
 
-    A command that is started inherits the most memory that its parent ever had. That must be of no other attack.
+    A command inherits its parent's peak of memory, which must not be the peak of another attack.
     """
     fork = multiprocessing.get_context("fork")
     answer, end = fork.Pipe(duplex=False)
@@ -61,7 +61,7 @@ def outcome(attack: Attack) -> Measured:
 
 
 def carried_out(attack: Attack) -> Measured:
-    """What came of an attack; one that could not be carried out did not hold."""
+    """The outcome of an attack; if it could not be carried out, its bound counts as broken."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             return attack.run(Path(folder))

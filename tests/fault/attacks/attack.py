@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 
 class Measured(NamedTuple):
-    """What came of an attack: the measured value in words, with its unit, and whether the bound held."""
+    """The outcome of an attack: the measured value in words, with its unit, and whether the bound held."""
 
     value: str
     held: bool

@@ -26,7 +26,7 @@ def event(**fields: object) -> bytes:
 
 
 def bombs() -> Iterator[bytes]:
-    """Events that are to become dead letters, each a few of a kind."""
+    """Events that must become dead letters, a few of each kind."""
     ids = [f"i{number}" for number in range(1_000_000)]
     for turn in range(20):
         yield b"[" * MEGABYTE
@@ -50,7 +50,7 @@ def installation(folder: Path) -> None:
 
 
 def lines(folder: Path, events: Iterator[bytes]) -> int:
-    """A log of sound events, among which these are; answers how many these are."""
+    """Write a log of sound events with these among them; returns how many these are."""
     sound, count = list(worlds.events(400)), 0
     (folder / "feedback").mkdir()
     with (folder / "feedback" / "00000001.jsonl").open("wb") as file:
@@ -62,7 +62,7 @@ def lines(folder: Path, events: Iterator[bytes]) -> int:
 
 
 def feedback_bombs(folder: Path) -> Measured:
-    """A worker over such a log, beside one over sound events alone."""
+    """A worker on a log with bombs, compared with one on sound events alone."""
     with contextlib.redirect_stdout(None):
         (folder / "plain").mkdir()
         (folder / "bombs").mkdir()
@@ -75,9 +75,9 @@ def feedback_bombs(folder: Path) -> Measured:
     replayed = omdml(folder / "bombs", "replay", "--model", "shop")
     letters = omdml(folder / "bombs", "letters", "list", "--last", "5")
     more = max(run.megabytes, replayed.megabytes) - plain.megabytes
-    held = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
+    withstood = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
     outcome = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
-    return Measured(f"{outcome}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
+    return Measured(f"{outcome}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", withstood)
 
 
 def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
@@ -87,8 +87,8 @@ def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
         installation(folder)
         write(folder / "clicks.jsonl")
         run = omdml(folder, "feed", "--dry-run", "clicks.jsonl")
-        held = not run.failed_badly and run.code == 1 and run.megabytes < 300 + MORE_MB
-        return Measured(f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB", held)
+        withstood = not run.failed_badly and run.code == 1 and run.megabytes < 300 + MORE_MB
+        return Measured(f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB", withstood)
 
     return attack
 

@@ -69,13 +69,13 @@ class Node:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def exchange(self, words: bytes) -> bytes:
-        """What is answered to some bytes until the node ends the connection."""
-        heard = b""
+        """Send some bytes; returns the answer up to the end of the connection."""
+        answer = b""
         with self.connect() as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
             connection.sendall(words)
             while part := connection.recv(65536):
-                heard += part
-        return heard
+                answer += part
+        return answer
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def node(folder: Path) -> Iterator[Node]:
 
 
 class Grown(NamedTuple):
-    """Megabytes by which a node grew: at most while it was attacked, and a while after the attackers left."""
+    """Megabytes by which a node grew: the peak during the attack, and what was left some time after it."""
 
     peak: float
     after: float
@@ -109,10 +109,10 @@ def grown(attacked: Node, attack: Callable[[], None]) -> Grown:
     return Grown(peak - before, attacked.memory_mb - before)
 
 
-def within(found: Grown) -> Measured:
+def within(growth: Grown) -> Measured:
     """Whether memory stayed within the bound, and was given back."""
-    held = found.peak < GROWTH_MB and found.after < STAYS_MB
-    return Measured(f"{found.peak:.0f} MB, {found.after:.0f} MB afterwards", held)
+    withstood = growth.peak < GROWTH_MB and growth.after < STAYS_MB
+    return Measured(f"{growth.peak:.0f} MB, {growth.after:.0f} MB afterwards", withstood)
 
 
 def flood(attacked: Node, begin: bytes, piece: bytes, connections: int) -> None:
@@ -157,14 +157,14 @@ def endless_head(folder: Path) -> Measured:
 
 def hold(attacked: Node, connections: int, pieces: Sequence[bytes]) -> None:
     """Send these pieces on each of many connections, and close them only when all were sent."""
-    held = []
+    connections_held = []
     for _ in range(connections):
         connection = attacked.connect()
-        held.append(connection)
+        connections_held.append(connection)
         with contextlib.suppress(OSError):
             for piece in pieces:
                 connection.sendall(piece)
-    for connection in held:
+    for connection in connections_held:
         connection.close()
 
 
@@ -204,19 +204,19 @@ def searched(attacked: Node, size: int) -> bool:
 def slow_heads(folder: Path) -> Measured:
     """A byte of a head every half second (:data:`SLOW_S`), on 50 connections: how long the last is kept."""
     with node(folder) as attacked:
-        began, held = time.monotonic(), [attacked.connect() for _ in range(50)]
-        for connection in held:
+        began, open_connections = time.monotonic(), [attacked.connect() for _ in range(50)]
+        for connection in open_connections:
             connection.sendall(b"GET /models HTTP/1.1\r\nhost: localhost\r\nx: ")
-        while held and time.monotonic() - began < 60:
-            for connection in list(held):
+        while open_connections and time.monotonic() - began < 60:
+            for connection in list(open_connections):
                 try:
                     connection.sendall(b"y")
                 except OSError:
-                    held.remove(connection)
+                    open_connections.remove(connection)
             # The attack is slowness: a byte now and then keeps a connection from looking idle.
             time.sleep(SLOW_S)
         took = time.monotonic() - began
-        return Measured(f"{took:.0f} s", held=not held and took < 35)
+        return Measured(f"{took:.0f} s", held=not open_connections and took < 35)
 
 
 def pipelining(folder: Path) -> Measured:
@@ -227,7 +227,7 @@ def pipelining(folder: Path) -> Measured:
 
 
 def tiny_chunks(folder: Path) -> Measured:
-    """A body of 2 MB in chunks of one byte: what it costs the node, which answers nobody else meanwhile."""
+    """A body of 2 MB in chunks of one byte: how long the node computes, because it answers nobody else meanwhile."""
     with node(folder) as attacked:
         before = attacked.cpu_s
         with attacked.connect() as connection, contextlib.suppress(OSError):
@@ -244,9 +244,9 @@ def foreign_host(folder: Path) -> Measured:
     paths = ("/search?id=i1", "/models", "/metrics", "/readyz", "/schema")
     with node(folder) as attacked:
         ask = "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n"
-        heard = [attacked.exchange(ask.format(path, host).encode()) for host in hosts for path in paths]
-        read = sum(b" 200 " in answer for answer in heard)
-        return Measured(f"{read} of {len(heard)} were answered", held=read == 0)
+        answers = [attacked.exchange(ask.format(path, host).encode()) for host in hosts for path in paths]
+        read = sum(b" 200 " in answer for answer in answers)
+        return Measured(f"{read} of {len(answers)} were answered", held=read == 0)
 
 
 def garbage(folder: Path) -> Measured:

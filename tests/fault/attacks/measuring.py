@@ -18,7 +18,7 @@ LIMIT_S = 120.0
 
 
 class Run(NamedTuple):
-    """What a command did. ``code`` is None if it was still at work when its time was up; ``seconds`` of processor."""
+    """What a command did. ``code`` is None if its time was up; ``seconds`` are of processor time."""
 
     code: int | None
     output: str
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = "", name: str = "run") -> Run:
-    """Run an ``omdml`` command in this folder; with ``until`` it is asked to end (SIGTERM) once it has said that."""
+    """Run an ``omdml`` command in this folder; with ``until`` it gets SIGTERM once its output has this text."""
     begin, log = time.monotonic(), folder / f"{name}.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -53,7 +53,7 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
         if not killed and time.monotonic() - begin > limit_s:
             child.kill()
             killed = True
-        # Nothing tells of an end, of what is written and of time that is up together: it looks again.
+        # No single call waits for the end, for output and for the time limit, so it looks again and again.
         time.sleep(PAUSE_S)
     child.returncode = os.waitstatus_to_exitcode(status)
     code = None if killed else child.returncode

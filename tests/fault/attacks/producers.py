@@ -16,7 +16,7 @@ WAVES, EVENTS, KILLS = 40, 200, 6
 
 
 def keyless(folder: Path) -> Measured:
-    """Nothing is keyed: the client spreads events over the partitions as it likes."""
+    """Events without keys: the client chooses any partition for each."""
     return _killed(folder, None)
 
 

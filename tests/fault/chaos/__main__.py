@@ -83,7 +83,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def tried(run, progress: Progress, bar) -> list[str]:
-    """The cells of a trial's row; of one that failed, why."""
+    """The cells of a trial's row, or why it failed."""
     try:
         result: Trial = run(lambda: progress.advance(bar))
     except AssertionError as error:

@@ -124,7 +124,7 @@ class Trial(NamedTuple):
 def trial(
     fault: Fault, times: int, seed: int, servers: Servers, folder: Path, tell: Callable[[], None] = lambda: None
 ) -> Trial:
-    """Inject a fault so often, or until time is up, into a service of its own, each time once every model learns;
+    """Inject a fault this often, or until time is up, into a service of its own, each time once every model learns;
     ``tell`` is called after each.
 
     Raises AssertionError if that is not what it was to be, in the end or in between.
@@ -149,7 +149,7 @@ def trial(
 
 @contextmanager
 def stored(store: str, servers: Servers, folder: Path) -> Iterator[tuple[str, str]]:
-    """The address of what models are kept in, and that by way of the detour."""
+    """The address of the store for models, and its address by the detour."""
     if store == "small disk":
         with disks.small_disk(folder) as disk:
             yield f"dir:{disk}/state", f"dir:{disk}/state"

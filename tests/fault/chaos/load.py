@@ -22,11 +22,12 @@ from tests.support.worlds import triplets
 # Events a second of all models, unless a run says otherwise.
 RATE = 400
 TICK_S, REST_S, SETTLE_S, FLUSH_S = 0.02, 60.0, 1.0, 30.0
-# A sink says so of events that it gave up, as Kafka was away for too long. Until it is asked, it writes no other.
+# A sink reports with these words events that it gave up because Kafka was away too long. It then writes no others
+# until it is asked about them.
 GIVEN_UP = "could not be written"
-# One turn in so many is a careless sender's.
+# One turn in eight is a careless sender's.
 CARELESS_EVERY = 8
-# After so many events of all models, the same are sent again: an event that is sent twice is two events.
+# After this many events of all models, the same are sent again. An event that is sent twice counts as two.
 DIFFERENT = 20_000
 
 
@@ -150,7 +151,7 @@ class Load(threading.Thread):
 
 
 def until_taken(action: Callable[[], None]) -> None:
-    """Do it again and again while the log refuses, as a click service that must not lose a click does."""
+    """Repeat an action while the log refuses it, as a click service that must lose no click does."""
     while True:
         try:
             return action()

@@ -11,8 +11,8 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Passes bytes on to a port of the loopback. While it is cut nothing gets through and nobody is told: connections
-    stay open, and what was on its way arrives late, as on a network that lost a route for a while.
+    """Passes bytes on to a port of the loopback. While it is cut, nothing gets through, but connections stay open, and
+    bytes on their way arrive late: as on a network that lost a route for a while.
     """
 
     def __init__(self, target: int) -> None:

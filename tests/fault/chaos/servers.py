@@ -132,7 +132,7 @@ class Servers:
 
 
 class ClusterServers(Servers):
-    """The same with a cluster of three brokers, which stays when this is closed; to it there is no detour."""
+    """The same with a cluster of three brokers, which goes on running when this is closed, and has no detour."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         super().__init__()

@@ -210,7 +210,7 @@ class Service:
         return [worker.output.stem for worker in workers if not worker.running]
 
     def said(self, words: str) -> int:
-        """How often the workers have said something."""
+        """How often a text is in the output of the workers."""
         return sum(worker.said.count(words) for worker in self.workers)
 
     def start_process(self, name: str, entry: str, *arguments: str) -> Process:

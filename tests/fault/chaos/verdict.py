@@ -53,7 +53,7 @@ def judge(service: Service) -> Verdict:
 
 
 def settled(service: Service, numbers: list[bytes]) -> tuple[Oracle, list[Finding]]:
-    """What does not add up once every event was routed and taken, or once time is up."""
+    """The findings once every event was routed and taken, or once time is up."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         oracle = service.oracle()

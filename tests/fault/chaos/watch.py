@@ -72,7 +72,7 @@ class Watch(threading.Thread):
 
 
 def learning(store: Store, models: Sequence[str]) -> Watch:
-    """What is live in the store: that no other version goes live is a gap."""
+    """Watch the live version in the store: a time without a new version is a gap."""
 
     def live(model: str) -> int | None:
         try:
@@ -85,5 +85,5 @@ def learning(store: Store, models: Sequence[str]) -> Watch:
 
 
 def serving(port: int, models: Sequence[str]) -> Watch:
-    """What a node at this port of the loopback answers with: that it does not answer is a gap."""
+    """Watch the answers of a node at this port of the loopback: a time without an answer is a gap."""
     return Watch(lambda model: version_served(port, model), models, moving=False)

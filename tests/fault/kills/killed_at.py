@@ -35,14 +35,14 @@ STEPS = {
     "mark": [(Mark, "move")],
     "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
 }
-# Those of a router (streams/kafka/routing/router.py).
+# Steps of a router (streams/kafka/routing/router.py).
 ROUTE_STEPS = {
     "begin": [(KafkaTransactions, "begin")],
     "write": [(KafkaTransactions, "_await_written")],
     "offsets": [(KafkaTransactions, "send_offsets")],
     "committed": [(KafkaTransactions, "commit")],
 }
-# Those of ``omdml bootstrap`` (workers/operate/history/bootstrap.py); "written" lies inside "saved".
+# Steps of ``omdml bootstrap`` (workers/operate/history/bootstrap.py); "written" lies inside "saved".
 BOOTSTRAP_STEPS = {
     "summed": [(HistoryModel, "decide")],
     "claimed": [(DirectoryStore, "claim"), (RedisStore, "claim")],
@@ -51,9 +51,9 @@ BOOTSTRAP_STEPS = {
     "saved": [(DirectoryStore, "save"), (RedisStore, "replace")],
     "published": [(DirectoryStore, "publish"), (RedisStore, "publish")],
 }
-# That of ``omdml topics rewind`` (workers/operate/topics.py).
+# The step of ``omdml topics rewind`` (workers/operate/topics.py).
 REWIND_STEPS = {"model deleted": [(RedisStore, "delete")]}
-# Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/published_replay.py).
+# Steps of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/published_replay.py).
 REPLACE_STEPS = {
     "refusals": [(DeadLetters, "flush")],
     "owned": [(DirectoryStore, "claim")],
@@ -66,7 +66,7 @@ REPLACE_STEPS = {
 
 
 def kill_after(step: str, times: int) -> None:
-    """Have this process end, or pause, after a step was done so many times."""
+    """Have this process end, or pause, after a step was done ``times`` times."""
     done, paused = 0, step.startswith("paused:")
 
     def counted(method):

@@ -44,8 +44,8 @@ init = "coordinates"
 # Where a bootstrap is killed. Once "saved", the model has begun.
 STEPS = ("saved", "summed", "claimed", "buried", "published")
 BEGUN = ("saved", "published")
-# A seed decides where the archive and the log end, which kills know nothing of: each kill has one of the three. After
-# a kill the same command begins the model, so that nobody kills it needs one seed only.
+# A seed decides where the archive and the log end. This does not depend on kills, so each kill has one of three seeds.
+# After a kill the same command is run again, so the case without a kill needs only one seed.
 CASES = [(0, None)] + [(number % 3, step) for number, step in enumerate(STEPS)]
 
 
@@ -85,7 +85,7 @@ class Installation:
         self.sink.flush()
 
     def command(self, *arguments: str, store: str = "begun", kill: str | None = None) -> tuple[int, str]:
-        """The exit code of a command, and what it said."""
+        """The exit code and the output of a command."""
         module = {"module": "tests.fault.kills.killed_at"} if kill else {}
         name = f"{arguments[0]}-{self.draw.integers(10**9)}"
         before = (kill, "1") if kill else ()
@@ -93,7 +93,7 @@ class Installation:
         return process.wait(120), process.said
 
     def worked(self, store: str):
-        """What a worker makes of the rest of the log, and the letters that there are in the end."""
+        """The checkpoint after a worker took the rest of the log, and all letters at the end."""
         process = ForkedProcess(self.folder, "worker", "-c", f"{store}.toml", name=f"worker-{store}")
         (extent,) = log_extents(KafkaLog(servers=self.kafka.servers, topic=self.topic))
         mark = self.stores[store].marks

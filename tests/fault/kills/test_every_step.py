@@ -35,7 +35,7 @@ from tests.support.worlds import catalogue, events
 STORED = ("save", "publish", "mark")
 PARTITIONS = 2
 RANK, LIMIT_S, PAUSE_S = 3, 240, 0.02
-# One of so many rounds.
+# One round in this many also sends broken events, keyless ones, or ones placed by another partitioner.
 BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7
 
 
@@ -60,8 +60,8 @@ class Place:
         return self.folder / f"worker-{number}.toml"
 
     def send(self):
-        """An event of every model, some of them without a key or placed by another partitioner; now and then a line
-        that is no event, and an event of an item that there is not."""
+        """Send an event of every model, some without a key or placed by another partitioner. Now and then also send a
+        line that is no event, and an event of an unknown item."""
         sink = self.sinks[0]
         if self.rounds % BROKEN_EVERY == 0:
             unknown = Triplet(model=self.models[0], query="i0", relevant="nobody", irrelevant="i3")
@@ -127,13 +127,13 @@ def on_servers(folder, servers, topic, url):
 @pytest.fixture
 def place(request, tmp_path):
     if request.param == "file log and folder":
-        made = in_files(tmp_path)
+        place = in_files(tmp_path)
     else:
         servers = request.getfixturevalue("kafka").servers
         topic, url = request.getfixturevalue("new_topic")(PARTITIONS), request.getfixturevalue("valkey_server").url
-        made = on_servers(tmp_path, servers, topic, url)
-    yield made
-    for sink in made.sinks:
+        place = on_servers(tmp_path, servers, topic, url)
+    yield place
+    for sink in place.sinks:
         sink.close()
 
 

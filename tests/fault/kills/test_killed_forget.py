@@ -67,7 +67,7 @@ def state_in_store(shop):
 
 @pytest.fixture(scope="module")
 def never_killed(tmp_path_factory):
-    """What comes of it when nobody kills it."""
+    """The result of the command when it is not killed."""
     shop = shop_with_a_past(tmp_path_factory.mktemp("whole"))
     assert forget(shop) == 0
     return state_in_store(shop)

@@ -90,7 +90,7 @@ def test_answers_of_nodes_that_are_killed_are_rankings_of_the_version_they_name(
     assert len({answer["version"] for _, answer in asker.answers}) > KILLS // 2
     for item, answer in asker.answers:
         ids, distances = shop.expected(answer["version"], item, ITEMS)
-        known = dict(zip(ids, distances, strict=True))
+        distance_of = dict(zip(ids, distances, strict=True))
         distances_answered = [entry["distance"] for entry in answer["items"]]
         assert np.allclose(distances_answered, distances[:K], **CLOSE)
-        assert np.allclose(distances_answered, [known[entry["id"]] for entry in answer["items"]], **CLOSE)
+        assert np.allclose(distances_answered, [distance_of[entry["id"]] for entry in answer["items"]], **CLOSE)

@@ -69,12 +69,12 @@ class Changing:
 
 
 def is_writing(process):
-    """Whether the last that a sync said is that it brings something."""
+    """Whether the last log line of a sync says that it brings a version."""
     return process.said.count("sync_writing") > process.said.count("sync_current")
 
 
 def brings(process, changing):
-    """Whether it brings something; if not, there is more to bring."""
+    """Whether a sync writes a version; if not, make the next change."""
     return is_writing(process) or changing.go_on()
 
 

@@ -76,7 +76,7 @@ class LiveVectors:
         return lambda: str(self.newest()) != before
 
     def has_all(self, total):
-        """Whether the live vector has every part, and these add up to so many events."""
+        """Whether the live vector has every part, and these add up to ``total`` events."""
         vector = self.newest()
         return vector is not None and len(vector.parts) == PARTITIONS and sum(vector.positions.values()) == total
 
@@ -132,5 +132,5 @@ def test_parts_under_kills_equal_an_oracle_that_learns_each_partition_alone(kafk
     ends = live.newest().positions
     assert same_sums(learner, oracle(paths[0], store, emptied(learner), items.features, ends))
     assert store.load("hot")[1].metric.to_tensors()[0].keys() == learner.metric.to_tensors()[0].keys()
-    held = [store.peek(f"hot::part-{number}").progress["hold_out"]["count"] for number in range(PARTITIONS)]
-    assert learner.version + sum(held) == total
+    held_out = [store.peek(f"hot::part-{number}").progress["hold_out"]["count"] for number in range(PARTITIONS)]
+    assert learner.version + sum(held_out) == total

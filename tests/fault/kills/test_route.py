@@ -27,7 +27,7 @@ def route(tmp_path, kafka, new_topic):
 
 
 def finish(route, router):
-    """Have a router copy what is left, end it, and look at what came of all."""
+    """Have a router copy the remaining events, end it, and check the fate of all."""
     route.wait(router)
     assert router.stop() == 0, router.said
     route.check()

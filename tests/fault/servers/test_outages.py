@@ -59,9 +59,9 @@ def valkey():
 
 @pytest.fixture
 def service(tmp_path, kafka, new_topic, valkey):
-    made = Service(tmp_path, kafka, new_topic(), valkey)
-    yield made
-    made.close()
+    service = Service(tmp_path, kafka, new_topic(), valkey)
+    yield service
+    service.close()
 
 
 @pytest.mark.parametrize("which", ["store", "log"])

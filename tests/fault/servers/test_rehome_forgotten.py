@@ -9,7 +9,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.wiring.kafka_topic import survey_topic
 from tests.fault.chaos.servers import MovingValkey
 from tests.support.processes import flowing, wait_for
-from tests.support.servers.many_models import NAMES, Place, learn, learn_what_is_old
+from tests.support.servers.many_models import NAMES, Place, learn, learn_first_two_partitions
 from tests.support.worlds import catalogue, triplets
 
 UNREAD = "partitions_not_read"
@@ -47,7 +47,7 @@ def expected(folder):
 def test_a_rehome_that_the_replica_lacks_is_asked_for_again_and_nothing_is_lost(place, pair):
     place.grow(4)
     place.send(10, 15)
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     # Given that nothing reaches the replica: neither the rehome nor what workers learned and saved after it
     pair.stop_replicating()
     assert place.omdml("rehome").output == "models now live on 4 partitions, before on 2: start the workers again\n"
@@ -65,7 +65,7 @@ def test_a_rehome_that_the_replica_lacks_is_asked_for_again_and_nothing_is_lost(
     assert status.exit_code == 1
     assert "stop the senders and the workers, then run omdml topics rehome" in flowing(status.output)
     # Then the same command again, and every event is learned once.
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
     assert place.states() == expected(place.folder)
@@ -87,7 +87,7 @@ def test_letters_of_a_rehome_that_the_replica_lacks_are_learned_once(place, pair
     # When a replica without the rehome takes over, these events are learned in the partitions that hold them
     pair.take_over()
     assert worker.wait(60) == 1, worker.said
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.learned(20)
     assert place.omdml("rehome").exit_code == 0
     if resent == "after":

@@ -54,7 +54,7 @@ class Place:
         wait_for(lambda: (saved := self.store.peek("shop")) and saved.version == version, "learning", LIMIT_S, worker)
 
     def committed(self):
-        """The offset that the group committed; None if nobody can tell now."""
+        """The offset that the group committed; None if no broker can say it now."""
         with suppress(SourceError):
             return extents(KafkaOptions(servers=self.cluster.servers), TOPIC, "omdml")[0].committed
 

@@ -28,7 +28,7 @@ class Soaked(Service):
     learner: ClassVar = {model: (DEFAULT_LEARNER, "lomdml")[number % 2] for number, model in enumerate(models)}
     # Two cores serve all of this, and whatever else the machine does.
     rate = 100
-    # Of so many models each one is looked at too rarely to say how long it stood still.
+    # With this many models each is looked at too rarely to say how long it stood still.
     watched: ClassVar = [*MODELS[:4], HOT]
 
     def __init__(self, folder: Path, *arguments: Any) -> None:
@@ -50,7 +50,7 @@ class Soaked(Service):
             node.close()
 
     def start_process(self, name: str, entry: str, *arguments: str) -> Process:
-        """The same process, which says what it holds beside its work."""
+        """The same process, which also reports what it holds."""
         return super().start_process(name, HELD if entry == "omdml.workers.cli" else entry, *arguments)
 
     @property

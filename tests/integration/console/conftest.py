@@ -42,7 +42,7 @@ def site():
 
 @pytest.fixture
 def visit(demo, browser):
-    """Open the console; whatever goes wrong on its pages fails the test that opened them."""
+    """Open the console; an error on its pages fails the test that opened them."""
     visits = []
 
     def open_console(address=demo.address, size="desktop", scheme="light", **options):
@@ -54,5 +54,5 @@ def visit(demo, browser):
     yield open_console
     for visit in visits:
         visit.context.close()
-        assert visit.wrong == []
+        assert visit.errors == []
         assert visit.hosts == {urlsplit(demo.url).netloc}

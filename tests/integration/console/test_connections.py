@@ -58,10 +58,10 @@ def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_role("status")).to_have_text(SETTLED)
     mark(page, [0], [1])
-    # The browser tells of the one answer 401.
-    assert [message for message in opened.wrong if "401" in message] == opened.wrong
-    assert len(opened.wrong) == 1
-    opened.wrong.clear()
+    # The browser logs the one answer 401.
+    assert [message for message in opened.errors if "401" in message] == opened.errors
+    assert len(opened.errors) == 1
+    opened.errors.clear()
 
 
 def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, browser):
@@ -78,9 +78,9 @@ def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, br
         shop.publish()
         node._refresher.refresh("shop")
         expect(page.locator("#live")).to_contain_text("version 20 is live")
-        # The first request has no token, and the browser tells of that.
-        assert len(opened.wrong) == 1
-        assert "401" in opened.wrong[0]
+        # The first request has no token, and the browser logs the refusal.
+        assert len(opened.errors) == 1
+        assert "401" in opened.errors[0]
         context.close()
 
 
@@ -177,7 +177,7 @@ def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):
         context.add_init_script(f"Object.defineProperty(window, 'sessionStorage', {refuse})")
         opened = Visit(context, f"{server.url}/console/#token={token}")
         send_two_marks(opened.page)
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 
@@ -192,7 +192,7 @@ def test_the_console_works_behind_a_proxy_that_puts_a_path_before_it(demo, brows
         for name, shows in SHOWS.items():
             go_to(page, name)
             expect(page.get_by_role("main")).to_contain_text(shows, timeout=OFFICE_MS)
-        assert (visit.wrong, visit.hosts) == ([], {urlsplit(url).netloc})
+        assert (visit.errors, visit.hosts) == ([], {urlsplit(url).netloc})
         context.close()
 
 

@@ -26,7 +26,7 @@ def opened(tmp_path, browser):
         visit = Visit(context, f"{server.url}/console/")
         expect(visit.page.locator(".results .card")).to_have_count(20)
         yield visit
-        assert visit.wrong == []
+        assert visit.errors == []
         context.close()
 
 
@@ -50,8 +50,8 @@ def test_unknown_words_are_refused_in_a_sentence(opened):
     # Results of the query before would look like an answer.
     expect(opened.page.locator(".results .card")).to_have_count(0)
     # The browser logs the refusal too.
-    assert all("status of 400" in message for message in opened.wrong)
-    opened.wrong.clear()
+    assert all("status of 400" in message for message in opened.errors)
+    opened.errors.clear()
 
 
 def test_a_picture_finds_its_item_and_marking_goes_on_from_a_result(opened):

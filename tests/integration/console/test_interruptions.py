@@ -38,13 +38,13 @@ def go_live(shop, node):
 def test_who_clicks_send_twice_sends_once(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
         search(page, "i5")
-        held = []
-        page.route(re.compile("/feedback"), lambda route: held.append(route))
+        waiting_routes = []
+        page.route(re.compile("/feedback"), lambda route: waiting_routes.append(route))
         mark_two(page)
         page.get_by_role("button", name="Send").dblclick()
         # A mark that is set before the answer is none of those that were sent.
         page.locator(".results .card").nth(2).get_by_text("✓ fits").click()
-        for route in held:
+        for route in waiting_routes:
             route.continue_()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
         expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
@@ -62,16 +62,16 @@ def test_a_key_that_is_held_down_marks_once(shop, browser):
 
 def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
-        held, searched = [], []
+        waiting_routes, searched = [], []
         page.on("request", lambda request: searched.extend(re.findall(r"/search\?.*&id=(\w+)", request.url)))
-        page.route(re.compile(r"offset=\d+&limit=1$"), lambda route: held.append(route))
+        page.route(re.compile(r"offset=\d+&limit=1$"), lambda route: waiting_routes.append(route))
         with page.expect_request(re.compile(r"offset=\d+&limit=1$")) as asked:
             page.goto(f"{server.url}/console/")
         page.get_by_role("listbox", name="Items").locator("button[data-id='i5']").click()
         answers = page.locator(".results[data-of='i5'] .card")
         expect(answers).to_have_count(20)
         with page.expect_response(lambda response: response.request == asked.value):
-            held[0].continue_()
+            waiting_routes[0].continue_()
         search(page, "i77")
         assert searched == ["i5", "i77"]
 
@@ -79,15 +79,15 @@ def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser)
 def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
         expect(page.locator(".results .card")).to_have_count(20)
-        held = []
-        page.route(re.compile("find=i29"), lambda route: held.append(route))
+        waiting_routes = []
+        page.route(re.compile("find=i29"), lambda route: waiting_routes.append(route))
         with page.expect_request(re.compile("find=i29")):
             page.get_by_label("Find an item by its id").fill("i29")
         items = page.get_by_role("listbox", name="Items")
         items.locator("button[data-id='i29']").hover()
         page.mouse.down()
         with page.expect_response(re.compile("find=i29")):
-            held[0].continue_()
+            waiting_routes[0].continue_()
         # The page has drawn what was answered, or waits.
         page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
         page.mouse.up()
@@ -124,7 +124,7 @@ def test_marks_whose_answer_is_lost_are_the_same_event_if_they_are_sent_again(sh
         page.unroute(re.compile("/feedback"))
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
-        # Whoever means it marks the same once more.
+        # A user who still wants these marks sets them again.
         mark_two(page)
         page.get_by_role("button", name="Send").click()
         wait_for(lambda: len(sent(shop)) == 3, "the marks", 30)

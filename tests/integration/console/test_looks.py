@@ -58,7 +58,7 @@ def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
         opened.shot(str(SCREENSHOTS / f"parts-{scheme}.png"))
         result = Axe().run(page)
         assert result.violations_count == 0, result.generate_report()
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.backoffice.jobs import FoundFault, Health
 from omdml.workers.configuration.config import LinksConfig
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
@@ -222,7 +222,7 @@ def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browse
             f"somebody moved it before you: pinned, version {version} by token (a sale today). Nothing was changed."
         )
         assert (shop.store.current("shop").version, shop.store.current("shop").pinned) == (version, True)
-        # The page shows what happened, and whoever still wants to move it presses once more.
+        # The page shows what happened. A user who still wants to move it presses the button again.
         expect(theirs.get_by_role("cell", name="a sale today")).to_be_visible()
         theirs.get_by_role("button", name="Unpin").click()
         expect(theirs.get_by_text("follows what is learned")).to_be_visible()
@@ -285,7 +285,7 @@ def test_the_history_goes_on_if_the_query_left_the_catalogue(tmp_path, site, bro
         expect(page.locator(".two h3")).to_have_count(2)
         httpx.delete(f"{site.url}/items/i5", params={"model": "shop"}).raise_for_status()
         version = go_live(shop, site)
-        # What is said passes, so it is looked for first.
+        # The message disappears, so it is looked for first.
         expect(page.get_by_role("status")).to_contain_text("i5")
         expect(page.get_by_role("cell", name=str(version), exact=True)).to_be_visible()
 
@@ -366,7 +366,7 @@ def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, link
     fault = FoundFault("letters", "warning", "3 dead letters are open")
 
     def office(job):
-        return msgspec.json.encode(Health(Look(configuration).status(), [fault], LinksConfig(**links)))
+        return msgspec.json.encode(Health(Inspection(configuration).status(), [fault], LinksConfig(**links)))
 
     site.serve(shop, office=office)
     with opened(browser, f"{site.url}/console/#health/shop") as page:

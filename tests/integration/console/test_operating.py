@@ -66,7 +66,7 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
         go_to(opened.page, "Versions")
         expect(opened.page.get_by_role("row", name=re.compile("not as good"))).to_contain_text("withheld")
         assert result.violations_count == 0, result.generate_report()
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 
@@ -128,7 +128,7 @@ def test_pages_that_show_a_model_say_that_it_was_deleted(tmp_path, browser):
             expect(each_page.locator("#live")).to_have_text("version 0 is live")
         expect(watch.locator(".big b").first).to_have_text("0")
         expect(answered).to_contain_text("version 0, answered")
-        # A page that is opened now hears of the newest step first.
+        # A page that is opened now shows the newest step first.
         page.reload()
         expect(answered).to_contain_text("version 0, answered")
         expect(page.locator("#live")).to_have_text("version 0 is live")
@@ -143,8 +143,8 @@ def node(demo):
 
 def refused_events(demo, node, *unknown_items):
     """Send an event about each of these items, and wait until all are dead letters that can be explained."""
-    rest = {"relevant": "digit-0001", "irrelevant": "digit-0002"}
-    sent = [{"type": "triplet", "model": "digits", "query": item, **rest} for item in unknown_items]
+    answers = {"relevant": "digit-0001", "irrelevant": "digit-0002"}
+    sent = [{"type": "triplet", "model": "digits", "query": item, **answers} for item in unknown_items]
     with closing(FileSink(demo.folder / "feedback")) as sink:
         for event in sent:
             sink.send(json.dumps(event).encode(), key="digits")
@@ -155,7 +155,7 @@ def refused_events(demo, node, *unknown_items):
 
     wait_for(lambda: ask("letters")["total"] == len(sent), "all letters", 60, demo)
     position = ask("letters")["letters"][0]["position"]
-    # Before the worker has saved that it passed the event, nobody can say what would become of it now.
+    # Until the worker has saved that it passed the event, its fate cannot be explained.
     wait_for(lambda: sent[-1]["query"] in ask("letters/explain", position=position)["why"], "it to save", 60, demo)
     return sent
 
@@ -226,7 +226,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         go_to(page, "A/B")
         expect(page.locator(".verdict")).to_contain_text("no sure difference yet")
         expect(page.get_by_role("region", name="Searches with clicks").locator("tbody tr")).to_have_count(3)
-        assert opened.wrong == []
+        assert opened.errors == []
         context.close()
 
 
@@ -340,7 +340,7 @@ def test_versions_keeps_still_under_a_hand_while_versions_come(tmp_path, site, b
         assert history.evaluate("(table) => table.scrollLeft") == 150
         expect(pin).to_be_focused()
         expect(page.get_by_role("region", name="Matrices")).to_be_visible()
-        # Whoever is about to press a button of a line presses that one.
+        # A button does not move away while somebody is about to press it.
         history.get_by_role("button", name="Roll back").first.hover()
         newer = go_live(page)
         expect(history.get_by_role("cell", name=newer, exact=True)).to_have_count(0)

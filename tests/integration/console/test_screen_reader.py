@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from omdml.workers.backoffice.jobs import FoundFault, Health, LetterLine, LetterList
 from omdml.workers.configuration.config import LinksConfig
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from tests.support import worlds
 from tests.support.browsers.consoles import PAGES, go_to, mark_two, opened, search
 from tests.support.shops import Shop
@@ -33,7 +33,7 @@ document.addEventListener("focusin", ({ target }) => heard.push(`focus: ${target
 
 @pytest.fixture
 def console(shop, site, browser):
-    """Open a page of the console that writes down what a screen reader would tell."""
+    """Open a page of the console that writes down what a screen reader would read aloud."""
     site.serve(shop, TOKEN)
     with opened(browser, "about:blank", bypass_csp=True) as page:
 
@@ -46,7 +46,7 @@ def console(shop, site, browser):
 
 
 def heard(page):
-    """What a screen reader would have told since the last call."""
+    """What a screen reader would have read aloud since the last call."""
     return page.evaluate("heard.splice(0)")
 
 
@@ -139,15 +139,15 @@ def test_a_button_that_can_do_nothing_more_keeps_the_focus(console):
 
 
 def test_a_late_count_of_items_is_not_announced_over_the_results(console):
-    page, held = console(), []
-    page.route(re.compile("find=i5"), lambda route: held.append(route))
+    page, waiting_routes = console(), []
+    page.route(re.compile("find=i5"), lambda route: waiting_routes.append(route))
     with page.expect_request(re.compile("find=i5")):
         page.get_by_label("Find an item by its id").fill("i5")
     items = page.get_by_role("listbox", name="Items")
     items.locator("button[data-id='i5']").click()
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
     with page.expect_response(re.compile("find=i5")):
-        held[0].continue_()
+        waiting_routes[0].continue_()
     # The grid has drawn what was answered.
     expect(items.locator("button")).to_have_count(11)
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
@@ -208,7 +208,7 @@ def test_a_version_that_learned_my_marks_is_announced_once(console, shop, site):
         # It is seen once, too: at the bottom only if it cannot be seen above the results.
         words = page.locator("#said p")
         assert words.evaluate("(words) => words.offsetHeight > 1") == scrolled
-        # What moved is told with each result.
+        # Each result says how far it moved.
         moved = page.locator(".results .card", has=page.locator(".moved-up")).first
         expect(moved).to_have_attribute("aria-label", re.compile(r"^\d+\. i\d+, up \d+$"))
         page.reload()
@@ -299,7 +299,7 @@ def test_each_table_of_watch_says_what_it_is_of(console, shop, site):
 
 
 def test_health_is_announced_again_only_if_it_changes(shop, site, browser):
-    status = Look(worlds.configuration("items")).status()
+    status = Inspection(worlds.configuration("items")).status()
     warned = msgspec.structs.replace(status, errors=0, warnings=1)
     answer = msgspec.json.encode(Health(warned, [FoundFault("letters", "warning", "look at it")], LinksConfig()))
 

@@ -98,10 +98,10 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         context = browser.new_context()
         page = Visit(context, f"{server.url}/console/").page
         search(page, "i5")
-        held = []
+        waiting_routes = []
 
         def hold(route):
-            held.append(route)
+            waiting_routes.append(route)
 
         page.route(re.compile("/search"), hold)
         page.get_by_label("Find an item by its id").fill("i77")
@@ -113,7 +113,7 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         marking = page.locator(".results .card").first.get_by_text("✓ fits")
         marking.click()
         expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
-        for route in held:
+        for route in waiting_routes:
             route.continue_()
         expect(page.locator(".results[data-of='i77'] .card")).to_have_count(20)
         expect(results).to_have_css("opacity", "1")
@@ -124,12 +124,12 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
 
 def test_items_are_called_by_their_label(tmp_path, browser):
     labels = {"i0": "<b>a mug</b>", "i1": "كوب أزرق", "i2": "🦄" * 1000}
-    known = Attributes.of_items(
+    attributes = Attributes.of_items(
         (item, {"label": labels.get(item, f"Mug {item}"), "colour": "blue"})
         for item in (f"i{row}" for row in range(worlds.ITEMS))
     )
     shop = Shop(tmp_path)
-    with shop.serving(attributes=lambda model: known) as node, listening(node) as server:
+    with shop.serving(attributes=lambda model: attributes) as node, listening(node) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         visited = Visit(context, f"{server.url}/console/")
         page = visited.page
@@ -139,7 +139,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
             name = card.locator(".id")
             expect(name).to_have_text(labels.get(item, f"Mug {item}"))
             expect(name).to_have_attribute("title", f"{item}, colour blue")
-            # There is no picture: what is known of an item stands there instead.
+            # Without a picture, a card shows the attributes of its item.
             expect(card).to_contain_text("colour blue")
             expect(card.get_by_text(labels.get(item, f"Mug {item}"))).to_have_count(1)
         grid = page.get_by_role("listbox", name="Items")
@@ -157,7 +157,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
         expect(page.locator(".asked .id")).not_to_be_empty()
         expect(page.locator(".two .id").first).to_have_attribute("title", re.compile("colour blue"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert visited.wrong == []
+        assert visited.errors == []
         context.close()
 
 
@@ -222,7 +222,7 @@ def test_vectors_that_are_pasted_find_what_is_similar(tmp_path, browser):
         }.items():
             ask(text)
             expect(page.get_by_role("status")).to_contain_text(message)
-        # Nobody was searched for again.
+        # No second search was sent.
         assert cards(page) == [item["id"] for item in answer["items"]]
         # What is typed is no mark.
         field.press("u")

@@ -37,7 +37,7 @@ def database(tmp_path):
 
 @pytest.fixture
 def few_are_enough(monkeypatch):
-    """A search structure from fifty items on."""
+    """Build a search structure from fifty items on."""
     monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.LEAST_ROWS", 50)
 
 
@@ -140,7 +140,7 @@ def fill(index, ids, attributes=None):
 
 
 def indexed(version, items):
-    """What a version of so many items, at two numbers each, stands for."""
+    """The description of a version of ``items`` items, of two numbers each."""
     return Indexed(
         model="shop", task=None, version=version, serial=version, digest="", generation="", items=items, width=2,
         moved=0, bound=0,
@@ -233,7 +233,7 @@ def test_a_reader_of_a_removed_version_gets_an_error_and_checks_out_again(shop, 
 
 def prune_all(_index, table, _older_than_s):
     with warnings.catch_warnings():
-        # Newer versions of LanceDB warn of what is meant here.
+        # Newer versions of LanceDB warn about this, which is intended here.
         warnings.simplefilter("ignore")
         table.optimize(cleanup_older_than=timedelta(0))
 

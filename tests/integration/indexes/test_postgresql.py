@@ -242,10 +242,10 @@ def test_more_numbers_than_an_index_takes_are_refused_before_any_write(shop, dat
     without.close()
 
 
-@pytest.mark.parametrize("told", [{"maker": "a\0b"}, {"\0": True}, {"tags": ["x", "\0"]}], ids=str)
-def test_a_text_that_postgresql_cannot_hold_is_refused_with_its_item(shop, database, told):
+@pytest.mark.parametrize("attributes", [{"maker": "a\0b"}, {"\0": True}, {"tags": ["x", "\0"]}], ids=str)
+def test_a_text_that_postgresql_cannot_hold_is_refused_with_its_item(shop, database, attributes):
     """JSON can say the character U+0000."""
-    table = Attributes([json.dumps({"id": "i3", **told}).encode()], "test")
+    table = Attributes([json.dumps({"id": "i3", **attributes}).encode()], "test")
     with Sync(shop, database.open(), table) as sync, pytest.raises(IndexRefused, match=r"item 'i3': .*U[+]0000"):
         sync.step()
 

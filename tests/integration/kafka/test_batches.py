@@ -62,11 +62,11 @@ def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
         write(kafka, topic, numbered(10, begin))
     write(kafka, topic, numbered(10), partition=1)
     with (kafka.data / "logs" / f"{topic}-0" / f"{0:020}.log").open("r+b") as file:
-        where = file.read().index(b"15")
-        file.seek(where)
+        place = file.read().index(b"15")
+        file.seek(place)
         file.write(b"??")
 
-    # If I read, I expect to be told which partition and where; then all else is read.
+    # If I read, I expect an error that names partition and offset; then all else is read.
     reader = open_reader(topic)
     error = gap(reader)
     assert (error.partition, error.position, error.resume) == (Partition(reader.source.topic_id, 0), 10, 20)
@@ -101,7 +101,7 @@ def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(
 def test_a_batch_that_becomes_too_large_stops_nothing_and_is_refused_whole(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a batch of three events in few bytes that stand for many, between others
+    # Given a batch of three events whose few bytes decompress to many, between others
     topic = new_topic()
     write(kafka, topic, numbered(5))
     producer = KafkaProducer(
@@ -113,7 +113,7 @@ def test_a_batch_that_becomes_too_large_stops_nothing_and_is_refused_whole(
     write(kafka, topic, numbered(5, 5))
     monkeypatch.setattr("omdml.streams.kafka.record_batch.too_large", partial(too_large, limit=1 << 20))
 
-    # I expect every offset to be read once, also from within that batch, and the newest to be told without a join.
+    # I expect every offset to be read once, also from within that batch, and the newest to be known without a join.
     refused = [offset for offset, value in enumerate(open_reader(topic).read_to_the_end().values) if unread(value)]
     # It depends on whether the client put the small ones into the same batch.
     assert refused in ([5, 6, 7], [6])

@@ -108,7 +108,7 @@ def test_a_cut_that_was_written_on_stops_all_until_one_process_accepts_it(
         assert (error.position, error.resume, error.cut) == (30, 20, True)
         assert "was cut at offset 20" in str(error)
         later.source.close()
-    # If one accepts it, I expect it to read what was written on, and its successors to be told nothing.
+    # If one accepts it, I expect it to read what was written since, and its successors to meet no gap.
     later = open_reader(topic)
     later.source.seek(gap(later).partition, 20)
     assert later.read_to_the_end().values == numbered(30, 100)

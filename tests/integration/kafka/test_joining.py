@@ -15,7 +15,7 @@ from tests.support.waiting import until
 def answered_late(
     reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch, request_name: str = "SyncGroupRequest"
 ) -> list[str]:
-    """Delay the next answer to this request (default: of sharing out); the list tells whether it was sent."""
+    """Delay the next answer to this request (default: of sharing out); the list shows whether it was sent."""
     manager = reader.source._consumer._coordinator._manager
     send = manager.send
     late: list[str] = []

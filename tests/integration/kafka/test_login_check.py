@@ -107,7 +107,7 @@ def test_a_login_goes_on_once_the_network_is_back(network, ends):
 
 
 def test_a_wrong_password_is_refused_with_the_brokers_own_words(network):
-    # Ten times: what a broker says came together with the end of its connection, and was thrown away with it.
+    # Ten times, because the answer may come together with the end of the connection, and be lost with it.
     for _ in range(10):
         with pytest.raises(SourceRefused, match="Authentication failed during authentication due to invalid"):
             look_up(network(0, password="wrong"), "feedback")

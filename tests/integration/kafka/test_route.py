@@ -86,7 +86,7 @@ def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(r
     router = route.router()
     wait_for(lambda: len(read_committed(kafka, route.target, PARTITIONS)) == 3, "three copies", 60, router)
     assert router.stop() == 0, router.said
-    # I expect three copies, and one letter that says where the large one lies.
+    # I expect three copies, and one letter that gives the position of the large one.
     copies = {record.value: record for record in read_committed(kafka, route.target, PARTITIONS)}
     assert len(read_committed(kafka, route.target, PARTITIONS)) == 3
     assert (copies[good].key, list(copies[good].headers), copies[good].timestamp) == (b"shop", headers, then)
@@ -155,14 +155,16 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
         metrics = RouterMetrics(CollectorRegistry())
-        made = Router(source, Targets(target, letters), key_of, metrics, name=f"{name}.{number}", partitioner="murmur2")
-        source.subscribe(made)
-        made._connect()
-        return made
+        router = Router(
+            source, Targets(target, letters), key_of, metrics, name=f"{name}.{number}", partitioner="murmur2"
+        )
+        source.subscribe(router)
+        router._connect()
+        return router
 
-    def gathered(made):
-        made._gather()
-        return made._gathered
+    def gathered(router):
+        router._gather()
+        return router._gathered
 
     first = second = router(1)
     try:
@@ -237,7 +239,7 @@ def test_a_router_with_nothing_to_route_says_that_kafka_does_not_answer(kafka, n
 
 
 def refused(router):
-    """What a router says that ends by itself."""
+    """The output of a router that ends by itself."""
     assert router.wait(60) == 3, router.said
     return " ".join(router.said.split())
 
@@ -254,7 +256,7 @@ def test_routers_that_kafka_forgot_wait_for_an_operator_and_route_nothing_again(
     for way in ("--begin beginning", "--begin end", f"--group {route.group} --topic {route.origin} --reset-offsets"):
         assert way in output
     route.check()
-    # If it is told to go on at the end, I expect that of itself the next one knows where it is.
+    # If one is started with --begin end, I expect the next one to know its position without this option.
     router = route.router(options=("--begin", "end"))
     wait_for(lambda: "assigned" in router.said, "it to have partitions", 60, router)
     route.send(50)

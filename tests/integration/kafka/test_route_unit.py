@@ -33,14 +33,14 @@ def machine(systemd, tmp_path):  # noqa: F811
 def test_a_routers_unit_starts_routes_comes_back_after_a_kill_and_stops(machine, route):
     port = free_port()
     (machine.place / "etc/omdml/omdml.toml").write_text((route.folder / "omdml.toml").read_text())
-    own = f"OMDML_LOG__MEMBER=one\nROUTE_FROM={route.origin}\nROUTE_BIND=127.0.0.1:{port}\n"
-    (machine.place / "etc/omdml/route-1.env").write_text(own)
+    environment = f"OMDML_LOG__MEMBER=one\nROUTE_FROM={route.origin}\nROUTE_BIND=127.0.0.1:{port}\n"
+    (machine.place / "etc/omdml/route-1.env").write_text(environment)
     route.send(50)
     assert machine.ask("start", UNIT) == "", machine.said(UNIT)
     until(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz", verify=False).status_code == 200, 60)
     route.wait()
     assert machine.show(UNIT, "ActiveState", "StatusText") == ["active", f"routing into {route.target}"]
-    # Killed: it is back by itself, and goes on where it was.
+    # After a kill it is started again, and goes on where it was.
     machine.ask("kill", "--signal=KILL", UNIT)
     route.send(50)
     until(lambda: machine.show(UNIT, "NRestarts", "ActiveState") == ["1", "active"], 60)

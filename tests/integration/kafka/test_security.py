@@ -55,11 +55,11 @@ def place(tmp_path, secured):
         log = {"kind": "kafka", "topic": TOPIC, "letters": f"{TOPIC}.letters", **secured.options(user, **changes)}
         log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
         del log["sasl_plain_password"]
-        rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
-        rest += "".join(f'[models.{name}]\nlearner = "lomdml"\nrank = 3\n' for name in ("shop", "other"))
-        rest += "[guard]\non = false\n"
+        other_sections = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
+        other_sections += "".join(f'[models.{name}]\nlearner = "lomdml"\nrank = 3\n' for name in ("shop", "other"))
+        other_sections += "[guard]\non = false\n"
         lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
-        (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")
+        (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{other_sections}")
         return "-c", f"{user}.toml"
 
     configure.folder, configure.url = tmp_path, f"http://127.0.0.1:{port}"
@@ -78,7 +78,7 @@ def letters(secured):
 
 @pytest.fixture
 def command(place, monkeypatch):
-    """Runs an omdml command that ends by itself, without a process of its own: exit code, what it said."""
+    """Runs an omdml command that ends by itself in this process; returns exit code and output."""
     monkeypatch.chdir(place.folder)
 
     def run_here(*arguments):
@@ -89,7 +89,7 @@ def command(place, monkeypatch):
 
 
 def run(folder, *arguments):
-    """An omdml command to its end: exit code, what it said."""
+    """Runs an omdml command to its end; returns exit code and output."""
     process = ForkedProcess(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
     return process.wait(60.0), process.said
 
@@ -193,7 +193,7 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
         pytest.param(lambda options: create_topic(options, "another"), id="create"),
     ],
 )
-def test_who_is_not_let_in_is_reported_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
+def test_who_is_not_let_in_is_told_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
     changes = dict(changes)
     if changes.get("ssl_cafile") == "other":
         changes["ssl_cafile"] = str(Authority(tmp_path, "other").certificate)

@@ -151,10 +151,10 @@ def test_polls_of_a_frozen_broker_keep_few_objects(kafka: KafkaServer, new_topic
     reader = open_reader(new_topic(), session_timeout_s=2.0)
     reader.read_until(lambda: reader.owned == {0})
     gc.collect()
-    before = sum(isinstance(held, Future) for held in gc.get_objects())
+    before = sum(isinstance(entry, Future) for entry in gc.get_objects())
     kafka.pause()
     for _ in range(8):
         reader.read()
     # Then each poll keeps a few objects until its fetch is given up, however long the poll takes.
     gc.collect()
-    assert sum(isinstance(held, Future) for held in gc.get_objects()) - before < 100
+    assert sum(isinstance(entry, Future) for entry in gc.get_objects()) - before < 100

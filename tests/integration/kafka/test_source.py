@@ -89,7 +89,7 @@ def test_the_listener_s_start_counts_and_not_the_commit(
     assert first.commit() is CommitResult.RECORDED
     first.source.close()
 
-    # If another member starts where its own books say, I expect it to be told of the commit and to start elsewhere.
+    # If another member starts at a position of its own, I expect it to see the commit and to start at its own position.
     second = open_reader(topic, 5).read_to_the_end()
     assert list(second.committed.values()) == [20]
     assert second.values == numbered(15, start=5)
@@ -125,7 +125,7 @@ def test_two_readers_share_the_partitions_and_hand_over_on_close(
     first = open_reader(topic)
     first.read_until(lambda: first.owned == {0, 1})
 
-    # If a second one joins, I expect each to have one partition, and the first to have been told which it lost.
+    # If a second one joins, I expect each to have one partition, and the first to have heard which it lost.
     second = open_reader(topic)
     first.read_until(lambda: bool(second.read() or True) and len(first.owned) == len(second.owned) == 1)
     assert ("revoked", second.owned) in first.changes
@@ -199,7 +199,7 @@ def test_progress_reaches_the_end_although_transactions_leave_gaps_in_offsets(
     assert reader.values == [b"a", b"b"]
     assert list(reader.source.progress().values()) == [(6, 6)]
 
-    # If a transaction is open, I expect neither its records nor a lag that nobody could work off.
+    # If a transaction is open, I expect neither its records nor a lag that no member could work off.
     producer.begin_transaction()
     producer.send(topic, b"e", partition=0).get(timeout=30)
     reader.read_to_the_end()

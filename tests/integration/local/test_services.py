@@ -92,7 +92,7 @@ def test_a_paused_redis_answers_nothing_until_it_goes_on(any_redis: RedisServer)
 
 
 def test_the_next_test_gets_its_server_back(any_redis: RedisServer) -> None:
-    """Given the tests above, which killed and paused it, every one of them saw it running and empty."""
+    """The tests above killed and paused it, and put keys into it; here it runs and is empty again."""
     assert redis.Redis.from_url(any_redis.url).dbsize() == 0
     any_redis.kill()
 

@@ -118,13 +118,13 @@ def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(ka
         f'[store]\nurl = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n'
         '[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
-    asked = ["letters", "list", "--config", str(file)]
-    first = CliRunner().invoke(main, asked)
+    command = ["letters", "list", "--config", str(file)]
+    first = CliRunner().invoke(main, command)
     assert (first.exit_code, first.output.strip()) == (0, "no dead letters")
     admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
     admin.alter_group_offsets(topic, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
     admin.close()
-    listed = CliRunner().invoke(main, asked)
+    listed = CliRunner().invoke(main, command)
     assert listed.exit_code != 0
     assert f"there is no topic {topic}.letters for dead letters" in listed.output
     # Neither does the console.
@@ -133,7 +133,7 @@ def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(ka
 
 
 def test_a_topic_of_dead_letters_made_while_somebody_looks_is_not_missing(kafka, new_topic, monkeypatch):
-    # Given a worker that makes the topic and joins the group right after somebody looked for the topic
+    # Given a worker that creates the topic and joins the group right after the doctor looked for the topic
     topic = new_topic()
     log = KafkaLog(servers=kafka.servers, topic=topic, group=topic)
     consumers = []
@@ -163,9 +163,9 @@ def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):
         producer.send(topic, b"%d" % number, partition=0)
     producer.send(topic, b"alone", partition=1)
     producer.close()
-    records, whole = newest_records(options, topic, "omdml", 3, 5.0)
+    records, all_read = newest_records(options, topic, "omdml", 3, 5.0)
     assert sorted(record.value for record in records) == [b"7", b"8", b"9", b"alone"]
-    assert not whole
+    assert not all_read
     assert newest_records(options, topic, "omdml", 10, 5.0).whole
 
 

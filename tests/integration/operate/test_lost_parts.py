@@ -36,7 +36,7 @@ class Place:
         )
 
     def send(self, count):
-        """Send so many events of each model by each partition."""
+        """Send ``count`` events of each model by each partition."""
         for partition in (0, 1):
             for model in ("shop", "hot"):
                 self.sent += 1
@@ -127,7 +127,7 @@ def test_a_reset_begins_a_model_again_of_which_nothing_can_be_read(place):
     wait_for(lambda: "event=model_waits model=hot::part-1" in worker.said, "the part to wait", 60, worker)
     assert place.omdml("models", "reset", "hot", "--yes") == (
         0,
-        "hot: all of its 2 parts are at their start, version 0",
+        "hot: each of its parts (2) is at its start, version 0",
     )
     place.send(5)
     wait_for(lambda: place.version("hot") == 30, "the events that waited, and those that came then", 60, worker)

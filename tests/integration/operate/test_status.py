@@ -33,7 +33,7 @@ def service(kafka, valkey_server, new_topic, tmp_path):
 
 
 def seen(folder):
-    """The exit code, and what programs get."""
+    """The exit code, and the JSON for programs."""
     result = CliRunner().invoke(main, ["status", "--json", "-c", str(folder / "omdml.toml")])
     return result.exit_code, json.loads(result.stdout)
 

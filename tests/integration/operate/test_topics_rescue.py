@@ -22,7 +22,7 @@ from tests.support.forks import ForkedProcess
 from tests.support.oracle import STRAY, Oracle, Placement
 from tests.support.processes import flowing, wait_for
 from tests.support.servers.kafka_reader import cut, write
-from tests.support.servers.many_models import EVENTS, NAMES, Place, learn, learn_what_is_old
+from tests.support.servers.many_models import EVENTS, NAMES, Place, learn, learn_first_two_partitions
 
 
 @pytest.fixture
@@ -36,18 +36,18 @@ def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(pl
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
     assert worker.stop() == 0
     before = place.states()
-    well = place.omdml("status")
-    assert well.exit_code == 0, well.output
-    assert "what is wrong, what to do" in flowing(well.output)
-    assert well.output.count("nothing") == 2
+    sound = place.omdml("status")
+    assert sound.exit_code == 0, sound.output
+    assert "what is wrong, what to do" in flowing(sound.output)
+    assert sound.output.count("nothing") == 2
 
     valkey_server.flush()
     worker = place.worker()
     assert worker.wait(60) == 3
     assert "omdml topics rewind" in worker.said
-    ill = place.omdml("status")
-    assert ill.exit_code == 1
-    assert "omdml topics rewind" in flowing(ill.output)
+    emptied = place.omdml("status")
+    assert emptied.exit_code == 1
+    assert "omdml topics rewind" in flowing(emptied.output)
 
     rewound = place.omdml("rewind", "--yes")
     assert rewound.output.startswith("0 models deleted; workers begin at the beginning\n")
@@ -93,7 +93,7 @@ def test_a_rewind_under_another_group_notices_the_workers_that_read(place):
     assert [finding for finding in doctor if f"set log.group to '{place.topic}'" in finding.text]
     # If a worker reads under the new name, I expect the command to look for workers of this name.
     assert worker.stop() == 0
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rewind", "--yes").output.startswith("8 models deleted")
 
 
@@ -204,7 +204,7 @@ def learn_and_grow(place):
     learn(place, 10)
     place.grow(4)
     place.send(10, 20)
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
 
@@ -215,7 +215,7 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(plac
     text = " ".join(place.omdml("rewind", "--yes").output.split())
     assert "8 models deleted" in text
     assert "models live on the first 2 of 4 partitions again" in text
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
     assert place.states() == before
@@ -231,7 +231,7 @@ def test_a_rewind_of_an_emptied_store_must_be_told_how_the_topic_began(place, va
     text = flowing(place.omdml("rewind", "--partitions", "2", "--yes").output)
     assert "does not know" not in text
     assert "models live on the first 2 of 4 partitions again" in text
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
 
@@ -251,7 +251,7 @@ def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(plac
     assert refused.exit_code != 0
     assert "stop the workers first" in refused.output
     assert worker.stop() == 0
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").output == "models now live on 6 partitions, before on 2: start the workers again\n"
     learn(place, 20)
     status = place.omdml("status")
@@ -272,7 +272,7 @@ def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
     assert early.exit_code != 0
     assert "events are not learned and saved yet" in " ".join(early.output.split())
     # Then workers learn what lies in the old partitions, and after another rehome all of it, as sent.
-    learn_what_is_old(place)
+    learn_first_two_partitions(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
 

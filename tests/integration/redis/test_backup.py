@@ -36,6 +36,8 @@ class Dump:
 
 
 class Copy:
+    """A folder store, and a copy of its folder as a backup."""
+
     def __init__(self, folder):
         self.path, self.backup = folder / "state", folder / "backup"
         self.store = DirectoryStore(self.path)
@@ -50,7 +52,7 @@ class Copy:
 
 
 @pytest.fixture(params=["redis", "valkey", "folder"])
-def kept(request, tmp_path):
+def backed_up(request, tmp_path):
     if request.param == "folder":
         yield Copy(tmp_path)
         return
@@ -58,10 +60,10 @@ def kept(request, tmp_path):
         yield Dump(server, tmp_path)
 
 
-def test_what_was_learned_since_the_backup_is_learned_again_from_the_log(tmp_path, kept):
+def test_what_was_learned_since_the_backup_is_learned_again_from_the_log(tmp_path, backed_up):
     feedback = {name: list(events(60, seed=number, model=name)) for number, name in enumerate(NAMES)}
     world = World(tmp_path, partitions=2)
-    world.store = kept.store
+    world.store = backed_up.store
 
     def tell(first, last):
         for name in NAMES:
@@ -71,11 +73,11 @@ def test_what_was_learned_since_the_backup_is_learned_again_from_the_log(tmp_pat
     worker = world.worker()
     tell(0, 20)
     run_until_idle(worker)
-    kept.save()
+    backed_up.save()
     tell(20, 40)
     run_until_idle(worker)
     worker.services.source.close()
-    world.store = kept.restore()
+    world.store = backed_up.restore()
     assert [world.store.peek(name).version for name in NAMES] == [20] * 3
 
     # If a worker starts there, I expect the bytes of a run without any backup

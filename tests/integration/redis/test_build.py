@@ -55,22 +55,22 @@ def test_items_added_in_redis_get_coordinates_if_their_catalogue_has_a_map(items
     target, plain = f"{redis_url}#shop", f"{redis_url}#plain"
     run(target, items)
     run(plain, items, "--no-map")
-    whole = open_catalogue(target)
+    built = open_catalogue(target)
     assert "27 items" in run(target, rows("more.npz", 25, 27), "--add").output
 
     added = open_catalogue(target).in_coordinates("mapped")
     ((name, matrix),) = added.features.items()
     more = {modality: matrix[25:27] for modality, matrix in RAW.items()}
-    assert added.generation == whole.generation
-    assert_array_equal(matrix[:25], whole.in_coordinates("mapped").features[name])
+    assert added.generation == built.generation
+    assert_array_equal(matrix[:25], built.in_coordinates("mapped").features[name])
     np.testing.assert_allclose(matrix[25:], added.scale(more)[name], atol=1e-6)
     assert run(plain, items).exit_code == 0
     assert open_catalogue(plain).map is None
     new = rows("new.npz", 0, 25, seed=1)
     assert "got 2 added items after its build" in run(target, new, "--replace").output
-    assert open_catalogue(target).generation == whole.generation
+    assert open_catalogue(target).generation == built.generation
     assert run(target, new, "--replace", "--yes").exit_code == 0
-    assert open_catalogue(target).generation != whole.generation
+    assert open_catalogue(target).generation != built.generation
     assert open_catalogue(target).in_coordinates("mapped").dims == added.dims
 
 
@@ -109,7 +109,7 @@ def test_another_generation_takes_the_place_in_redis_only_if_asked_to(items: Pat
     assert open_catalogue(target).generation == before.generation
     assert run(target, other, "--replace").exit_code == 0
     assert open_catalogue(target).generation != before.generation
-    # Whoever has the old one open goes on with it.
+    # A process that has the old catalogue open goes on with it.
     assert before.refresh() == 0
 
 

@@ -73,7 +73,7 @@ def test_keys_are_where_any_client_finds_them(shop: MappedCatalogue, redis_url: 
 def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCatalogue, redis_url: str) -> None:
     upload_catalogue(shop, redis_url, "shop")
     opened = RedisCatalogue(f"{redis_url}#shop")
-    held = opened.features["text"]
+    before = opened.features["text"]
 
     for number in range(9):
         add_items(shop.path, ONE, ids=[f"new {number}"], sets={f"album {number}": [f"new {number}", IDS[0]]})
@@ -83,7 +83,7 @@ def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCata
 
     assert _is_equal(opened, shop)
     assert opened.first == RedisCatalogue(f"{redis_url}#shop").first == shop.first == 25
-    assert_array_equal(held, shop.features["text"][:25])
+    assert_array_equal(before, shop.features["text"][:25])
     assert opened.refresh() == 0
 
 

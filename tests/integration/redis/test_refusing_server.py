@@ -121,7 +121,7 @@ def test_a_full_server_refuses_every_write_in_the_same_words(
             with pytest.raises(StoreError) as refused:
                 store.publish(snapshot(version, model=model), epoch)
             messages.add(str(refused.value))
-    # Whoever tries again with later versions says it once.
+    # The messages are equal, so that a worker that tries again with later versions logs them once.
     assert len(messages) == 1, messages
 
 

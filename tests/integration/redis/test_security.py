@@ -51,7 +51,7 @@ def guarded(request, tmp_path_factory):
 
 @pytest.fixture
 def url(guarded):
-    """Empties the server; says the address by which a user reaches it."""
+    """Empties the server; returns a function that gives the address for a user."""
     with redis.Redis.from_url(address(guarded, "admin")) as client:
         client.flushall()
         client.set(OTHERS, "untouched")

@@ -159,7 +159,7 @@ def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
 def test_a_model_that_is_deleted_while_it_is_claimed_is_listed_if_it_is_owned(
     store: RedisStore, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, commands, pipelines = RedisStore(redis_url), 3, store._client.pipeline
+    other, commands, pipelines, owned = RedisStore(redis_url), 3, store._client.pipeline, 0
     # So that the server knows the scripts.
     store.claim("earlier")
     for before in range(1, commands):
@@ -185,7 +185,9 @@ def test_a_model_that_is_deleted_while_it_is_claimed_is_listed_if_it_is_owned(
             epoch = store.claim("shop").epoch
         saved = client.exists("omdml:{shop}:epoch") and store.save(checkpoint(1), epoch)
         assert not saved or "shop" in store.models()
+        owned += bool(saved)
         other.delete("shop")
+    assert owned
 
 
 # Retries

@@ -52,7 +52,7 @@ def processes():
 
 
 def command(pid):
-    """What a process was started as."""
+    """The command line of a process."""
     with suppress(OSError):
         # The process may have ended.
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

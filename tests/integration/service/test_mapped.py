@@ -68,7 +68,7 @@ class Place:
         return answer["version"], {item["id"]: item["distance"] for item in answer["items"]}
 
     def learned(self, version):
-        """Wait until so many comparisons are live."""
+        """Wait until this many comparisons are live."""
         wait_for(lambda: self.nearest(id="i1")[0] == version, f"version {version} to be live", 60, self.worker)
 
     def expected(self, row, features, **others):
@@ -88,14 +88,14 @@ class Place:
 def place(request, tmp_path):
     if request.param == "file log and folders":
         log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
-        made = Place(tmp_path, log, f"dir:{tmp_path}/state", f"{tmp_path}/items")
+        place = Place(tmp_path, log, f"dir:{tmp_path}/state", f"{tmp_path}/items")
     else:
         servers, url = request.getfixturevalue("kafka").servers, request.getfixturevalue("valkey_server").url
         topic = request.getfixturevalue("new_topic")()
         log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"'
-        made = Place(tmp_path, log, f"{url}?prefix={topic}", f"{url}#{topic}")
-    yield made
-    made.close()
+        place = Place(tmp_path, log, f"{url}?prefix={topic}", f"{url}#{topic}")
+    yield place
+    place.close()
 
 
 def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):

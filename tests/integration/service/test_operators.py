@@ -53,9 +53,9 @@ class Place:
 
     def omdml(self, *arguments):
         """Run a command in this process; answers what it printed."""
-        command, *rest = arguments
-        group = [command] if command not in ("models", "letters") else [command, rest.pop(0)]
-        printed = CliRunner().invoke(main, [*group, "--config", str(self.file), *rest])
+        command, *options = arguments
+        group = [command] if command not in ("models", "letters") else [command, options.pop(0)]
+        printed = CliRunner().invoke(main, [*group, "--config", str(self.file), *options])
         assert printed.exit_code == 0, printed.output
         return printed.output
 
@@ -69,18 +69,18 @@ class Place:
 def place(request, tmp_path):
     if request.param == "file log and folder":
         log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
-        made = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
+        place = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
     else:
         servers = request.getfixturevalue("kafka").servers
         topic, url = request.getfixturevalue("new_topic")(), request.getfixturevalue("valkey_server").url
         log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"'
-        made = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
-    yield made
-    made.close()
+        place = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
+    yield place
+    place.close()
 
 
 def learned(place, rows):
-    """What a learner makes of these rows without any worker."""
+    """The bytes of a learner that learned these rows without any worker."""
     twin = LOMDML(dims=dict(place.items.dims), rank=3)
     twin.start(place.items.features)
     twin.learn_many(rows, place.items.features)
@@ -154,8 +154,8 @@ def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(pla
     assert place.store.peek("user-1").state == learned(place, triplets(20))
 
 
-def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
-    # Given refused events: of two new items, and one that nobody can mend
+def test_letters_are_sent_again_once_the_cause_is_corrected(place):
+    # Given refused events: of two new items, and one that nobody can correct
     fields = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
     new = [json.dumps({**fields, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
@@ -177,7 +177,7 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "2 unknown_item, 1 not_json; 1 still open" in place.omdml("letters", "list")
     assert place.omdml("letters", "list").count(" sent again ") == 2
     assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
-    # What nobody can mend is dismissed, and open no more.
+    # What nobody can correct is dismissed, and no longer open.
     assert "1 letter dismissed, 0 still open" in place.omdml("letters", "dismiss", "--reason", "not_json")
     assert "no open dead letter, of 3" in place.omdml("letters", "list", "--open")
     assert "sent 0; 0 would" in place.omdml("letters", "resend")
@@ -217,7 +217,7 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
         wait_for(lambda: place.served() == 1, "the event to be live", 30, place.worker)
         assert explained()["since_then"] == "sent again"
         (other,) = listed(open="true")["letters"]
-        # What nobody can correct is dismissed, and open no more.
+        # What nobody can correct is dismissed, and no longer open.
         assert settle("dismiss", other["position"])["settled"] == 1
         assert listed(open="true")["total"] == 0
         seen = node.get("/status").raise_for_status().json()

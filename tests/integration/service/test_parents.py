@@ -51,7 +51,7 @@ class Place:
         self.sink.flush()
 
     def learned(self, model, version):
-        """Wait until so many comparisons are live."""
+        """Wait until this many comparisons are live."""
         awaited = f"version {version} of {model} to be live"
         wait_for(lambda: (self.answer(model) or {}).get("version") == version, awaited, 60, self.worker)
 
@@ -72,9 +72,9 @@ class Place:
 @pytest.fixture(params=["folder", "Valkey"])
 def place(request, tmp_path):
     url = f"dir:{tmp_path}/state" if request.param == "folder" else request.getfixturevalue("valkey_server").url
-    made = Place(tmp_path, url)
-    yield made
-    made.close()
+    place = Place(tmp_path, url)
+    yield place
+    place.close()
 
 
 def test_a_parent_answers_until_the_first_click_and_kills_change_nothing(place):

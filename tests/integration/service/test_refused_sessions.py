@@ -10,7 +10,7 @@ from tests.support.worlds import catalogue
 def test_a_session_timeout_that_brokers_refuse_ends_with_code_3_and_what_to_set(command, tmp_path, kafka, new_topic):
     catalogue(tmp_path / "items")
     command = [new_topic() if word == "clicks" else word for word in command]
-    # Brokers allow 6 to 1,800 seconds unless they are told otherwise.
+    # Brokers allow 6 to 1,800 seconds unless they are configured otherwise.
     (tmp_path / "omdml.toml").write_text(
         f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{new_topic()}"\nsession_timeout_s = 2000\n'
         '[store]\nurl = "dir:state"\n[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'

@@ -40,5 +40,5 @@ def test_the_page_of_a_replay_is_whole_and_accessible(browser, page, scheme, wid
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     result = Axe().run(visit.page)
     assert result.violations_count == 0, result.generate_report()
-    assert (visit.wrong, visit.hosts) == ([], {""})
+    assert (visit.errors, visit.hosts) == ([], {""})
     context.close()

@@ -79,7 +79,7 @@ class Followed:
         )
         self.url = f"http://127.0.0.1:{self.ports['node']}"
         wait_for(lambda: self.answers("/readyz"), "the node to be ready", 60, self.node)
-        # Of the first version that a node loads nobody knows how long its clicks took.
+        # For the first version that a node loads it is not known how long its clicks took.
         wait_for(lambda: "model_live" in self.node.said, "the node to load a version", 60, self.node)
 
     def answers(self, path):
@@ -124,7 +124,7 @@ def test_a_click_is_followed_to_exemplars_in_prometheus_and_spans(follow, kafka,
         service.click()
         for metric in ("omdml_node_freshness_seconds_bucket", "omdml_worker_learn_seconds_bucket"):
             wait_for(lambda metric=metric: prometheus.traces(metric) == {TRACE}, f"an exemplar of {metric}", 60)
-    wait_for(lambda: sorted(receiver.spans) == sorted(STAGES), f"{STAGES}, there are {list(receiver.spans)}", 60)
+    wait_for(lambda: sorted(receiver.spans) == sorted(STAGES), f"the spans {STAGES}", 60)
     assert [receiver.spans[name][0] for name in STAGES] == ["omdml-node", "omdml-worker", "omdml-worker", "omdml-node"]
     accept, learn, publish, swap = (receiver.spans[name][1] for name in STAGES)
     assert accept.parent_span_id.hex() == CLIENT

@@ -26,8 +26,8 @@ def test_retention_past_the_commit_stops_the_worker_until_the_gap_is_accepted(pl
     place.send(10, 30)
     place.administer(lambda admin: admin.delete_records({TopicPartition(place.topic, place.home): 20}))
     message = place.stops()
-    for said in (place.topic, f"partition {place.home}", "offset 10", "20 up to 30", "--accept-gap"):
-        assert said in message
+    for words in (place.topic, f"partition {place.home}", "offset 10", "20 up to 30", "--accept-gap"):
+        assert words in message
     place.expect((0, 10))
 
     place.goes_on_with(20, 30)
@@ -50,13 +50,13 @@ def test_a_topic_created_again_stops_the_worker_until_the_gap_is_accepted(place)
 def test_a_compacted_topic_is_refused_at_the_start(tmp_path, kafka, valkey_server, new_topic):
     place = Place(tmp_path, kafka, valkey_server.url, new_topic(configs={"cleanup.policy": "compact"}))
     message = place.stops()
-    for said in (
+    for words in (
         place.topic,
         "cleanup.policy=compact",
         "one event for each model",
         "--add-config cleanup.policy=delete",
     ):
-        assert said in message
+        assert words in message
     assert place.store.models() == []
 
 

@@ -13,15 +13,15 @@ from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 @pytest.fixture(params=[RedisServer, ValkeyServer])
 def server(request):
-    """A server that keeps a dump of what it held when it was told to, and begins with that."""
-    with request.param(durable=False) as made:
-        yield made
+    """A server that writes a dump only on request, and starts with the last one."""
+    with request.param(durable=False) as running:
+        yield running
 
 
 @pytest.fixture
 def client(server):
-    with redis.Redis.from_url(server.url) as made:
-        yield made
+    with redis.Redis.from_url(server.url) as connected:
+        yield connected
 
 
 def bring_back(client, dumped):

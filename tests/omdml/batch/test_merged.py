@@ -13,7 +13,7 @@ from tests.support.learning.parts import same_sums, summed_in_order
 
 
 def apart(features, rows, sizes, **options):
-    """What each piece of these rows makes of a learner, and what all began with."""
+    """A learner at its start, and a copy of it for each piece of these rows that has learned the piece."""
     start = learner(features, **options)
     start.start(features)
     pieces = np.split(rows, np.cumsum(sizes)[:-1])
@@ -30,13 +30,13 @@ def apart(features, rows, sizes, **options):
 def test_sums_are_those_of_all_parts_added_in_order(sizes):
     features, rows, *_ = world(3)
     start, learned = apart(features, rows, sizes)
-    whole = merged(start, iter(learned))
-    assert same_sums(whole, summed_in_order(part for part in learned if part.version))
-    assert (whole.version, whole.mistakes) == (150, sum(part.mistakes for part in learned))
-    assert DCA.from_bytes(whole.to_bytes()).to_bytes() == whole.to_bytes()
-    assert merged(start, learned).to_bytes() == whole.to_bytes()
+    total = merged(start, iter(learned))
+    assert same_sums(total, summed_in_order(part for part in learned if part.version))
+    assert (total.version, total.mistakes) == (150, sum(part.mistakes for part in learned))
+    assert DCA.from_bytes(total.to_bytes()).to_bytes() == total.to_bytes()
+    assert merged(start, learned).to_bytes() == total.to_bytes()
     assert start.version == 0
-    assert whole.hedge_loss <= whole.hedge_loss_bound
+    assert total.hedge_loss <= total.hedge_loss_bound
 
 
 def test_two_parts_serve_what_merge_serves():

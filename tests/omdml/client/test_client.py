@@ -85,7 +85,11 @@ def test_each_kind_of_feedback_arrives_as_it_was_meant(shop, client):
     assert refusal.value.reason == "not_accepted"
     events = [decode(line) for line in sent(shop)]
     assert [type(event).__name__ for event in events] == ["Triplet", "Ranking", "Page"]
-    assert events[2].positions == (3, 1, 2)
+    triplet, ranking, page = events
+    assert (triplet.query, triplet.relevant, triplet.irrelevant) == ("i1", "i2", "i3")
+    assert (ranking.query, ranking.relevant, ranking.irrelevant) == ("i1", ("i2", "i4"), ("i3",))
+    assert (page.query, page.shown, page.clicked) == ("i1", ("i2", "i3", "i4"), ("i3",))
+    assert page.positions == (3, 1, 2)
     assert {event.model for event in events} == {"shop"}
 
 

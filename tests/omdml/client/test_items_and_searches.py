@@ -33,8 +33,8 @@ def raw(row):
 
 def test_an_item_that_is_put_is_answered_and_one_that_is_deleted_is_not(client):
     vectors = {name: np.array(x) for name, x in raw_item(RNG).items()}
-    made = client.put_item("new", vectors, {"price": 4})
-    assert (made.put, made.position) == (1, 1)
+    answer = client.put_item("new", vectors, {"price": 4})
+    assert (answer.put, answer.position) == (1, 1)
     assert ids(client.search(features=vectors, k=1)) == ["new"]
     assert client.put_item("new", attributes={"price": 5}).attributes == 1
     (item,) = client.search(features=vectors, k=1, filter={"price": 5}, fields=["price"]).items
@@ -66,9 +66,9 @@ def test_garbage_collection_does_not_look_through_the_items_of_an_answer(client)
 
 def test_changes_of_any_number_go_in_batches_and_are_counted_together(client):
     many = [{"id": f"n{n}", "features": raw_item(RNG)} for n in range(BATCH + 5)]
-    made = client.change_items(iter([*many, {"id": "n3", "delete": True}, {"id": "none", "delete": True}]))
-    assert (made.model, made.put, made.deleted, made.unknown) == ("shop", BATCH + 5, 1, ["none"])
-    assert made.position == BATCH + 6
+    answer = client.change_items(iter([*many, {"id": "n3", "delete": True}, {"id": "none", "delete": True}]))
+    assert (answer.model, answer.put, answer.deleted, answer.unknown) == ("shop", BATCH + 5, 1, ["none"])
+    assert answer.position == BATCH + 6
     assert client.change_items([]).put == 0
 
 
@@ -122,7 +122,7 @@ def test_two_versions_are_compared_item_by_item(shop):
         comparison = client.compare("i5", 20, k=5, model="shop")
         assert (comparison.before.version, comparison.after.version) == (20, 40)
         assert [item.id for item in comparison.after.items] == ids(client.search("i5", 5))
-        for item in comparison.moved:
-            if item.before and item.after:
-                assert item.rose == item.before - item.after
+        in_both = [item for item in comparison.moved if item.before and item.after]
+        assert in_both
+        assert [item.rose for item in in_both] == [item.before - item.after for item in in_both]
         assert client.compare("i5", 20, 20, model="shop").moved == []

@@ -146,7 +146,7 @@ def test_going_back_by_one_version_is_never_repeated(shop, faults):
         with pytest.raises(Unreachable, match="tried once"):
             client.rollback()
     assert len(faults.asked) == 1
-    # It was carried out, though nobody heard so.
+    # It was carried out, although the answer did not arrive.
     assert shop.store.current("shop").version == 0
 
 

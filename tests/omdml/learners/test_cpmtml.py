@@ -64,7 +64,7 @@ def sizes(request):
 
 
 def golden(name, learner, init, sizes):
-    """What a learner at the paper's rate makes of a golden file's pairs, and the file."""
+    """A learner that has learned a golden file's pairs at the paper's rate, and the file."""
     with np.load(GOLDEN / f"{name}.npz") as file:
         given = dict(file)
     pairs = given["pairs"] if given["pairs"].shape[1] == 4 else np.insert(given["pairs"], 0, 0, axis=1)
@@ -145,10 +145,12 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, learner, eta, gamma):
 )
 def test_any_chunking_gives_the_same_bytes(seed, learner, dtype, rank, sizes):
     features, rows, columns = world(seed, dims=(33, 9))
-    whole = learn(fresh(learner, features, dtype=dtype, rank=rank), rows, features, columns, itertools.repeat(1000))
+    in_one_call = learn(
+        fresh(learner, features, dtype=dtype, rank=rank), rows, features, columns, itertools.repeat(1000)
+    )
     again = learn(fresh(learner, features, dtype=dtype, rank=rank), rows, features, columns, itertools.cycle(sizes))
-    assert again.to_bytes() == whole.to_bytes()
-    assert again.metric.embed(features, "use").tobytes() == whole.metric.embed(features, "use").tobytes()
+    assert again.to_bytes() == in_one_call.to_bytes()
+    assert again.metric.embed(features, "use").tobytes() == in_one_call.metric.embed(features, "use").tobytes()
 
 
 @every_learner
@@ -229,13 +231,13 @@ def test_a_capped_step_neither_passes_the_margin_nor_raises_the_loss(learner):
 
 def test_serving_only_l0_or_only_lt_does_not_change_what_is_learned():
     features, rows, columns = world(7)
-    both, shared, own = (fresh(CPmtML, features, serve=serve) for serve in ("both", "shared", "task"))
-    for model in (both, shared, own):
+    both, shared, each_task = (fresh(CPmtML, features, serve=serve) for serve in ("both", "shared", "task"))
+    for model in (both, shared, each_task):
         model.learn_many(rows, features, **columns)
-    np.testing.assert_array_equal(both.matrices["use"], own.matrices["use"])
-    stacked = np.concatenate([shared.metric.embed(features, "use"), own.metric.embed(features, "use")], axis=1)
+    np.testing.assert_array_equal(both.matrices["use"], each_task.matrices["use"])
+    stacked = np.concatenate([shared.metric.embed(features, "use"), each_task.metric.embed(features, "use")], axis=1)
     np.testing.assert_allclose(both.metric.embed(features, "use"), stacked, rtol=1e-12)
-    assert shared.metric.tasks == own.metric.tasks == both.metric.tasks == tuple(TASKS)
+    assert shared.metric.tasks == each_task.metric.tasks == both.metric.tasks == tuple(TASKS)
 
 
 @pytest.mark.parametrize(("learner", "options"), [(UtML, {}), (CPmtML, {"serve": "shared"})])
@@ -340,7 +342,7 @@ def test_a_start_has_unit_spread_in_every_task(learner, init):
 
 
 def test_opposed_tasks_are_both_learned():
-    """Two labels an item that have nothing to do with each other, each told by other coordinates."""
+    """Two labels an item that have nothing to do with each other, each shown by other coordinates."""
     draw = np.random.default_rng(15)
     labels = {task: draw.integers(0, 5, 300) for task in ("look", "use")}
     parts = [draw.normal(0, 1, (5, 6))[label] + draw.normal(0, 0.5, (300, 6)) for label in labels.values()]

@@ -123,11 +123,11 @@ def test_the_signed_kernel_equals_its_slow_twin(seed, chosen):
 def test_any_chunking_gives_the_same_bytes(seed, kind, dtype, sizes):
     features, init, rows, margins = world(seed, dims=(33, 9))
     groups = {"groups": {"m1": np.repeat([2, 0, 1], 3)}, "init": "unit"} if kind == "diagonal" else {"init": init}
-    whole, again = (learner(kind, features, dtype=dtype, **groups) for _ in range(2))
-    whole.learn_many(rows, features, margin=margins)
+    in_one_call, again = (learner(kind, features, dtype=dtype, **groups) for _ in range(2))
+    in_one_call.learn_many(rows, features, margin=margins)
     again.start(features)
     again = in_chunks(again, rows, features, margins, itertools.cycle(sizes))
-    assert again.to_bytes() == whole.to_bytes()
+    assert again.to_bytes() == in_one_call.to_bytes()
 
 
 def test_triplets_are_quadruplets_that_share_their_query():
@@ -207,8 +207,8 @@ def test_the_regulariser_draws_the_weights_at_every_comparison(regulariser, ends
 def test_regions_that_tell_nothing_lose_their_weight():
     draw = np.random.default_rng(7)
     label = draw.integers(0, 4, 400)
-    told, noise = draw.normal(0, 1, (4, 5))[label] + draw.normal(0, 0.3, (400, 5)), draw.normal(0, 1, (400, 10))
-    features = {"regions": np.hstack([noise[:, :5], told, noise[:, 5:]])}
+    informative, noise = draw.normal(0, 1, (4, 5))[label] + draw.normal(0, 0.3, (400, 5)), draw.normal(0, 1, (400, 10))
+    features = {"regions": np.hstack([noise[:, :5], informative, noise[:, 5:]])}
     same, other = (
         np.array([draw.choice(np.flatnonzero(test(label, c))) for c in label]) for test in (np.equal, np.not_equal)
     )

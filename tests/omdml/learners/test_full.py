@@ -135,15 +135,15 @@ def test_one_metric_on_all_modalities_equals_its_slow_twin(seed, dims, mu, trace
 def test_the_same_comparisons_give_the_same_bytes_however_they_were_batched(seed, dtype, kind, direct):
     features, rows, margins = world(seed, [6, 5], events=80)
     options = {"o": {"C": 1.0}, "q": {"eta": 1.0}, "qf": {"mu": 0.2, "k": 2, "trace": 0.01}}[kind]
-    made = {"o": OMDML, "q": Qwise, "qf": Qwise}[kind]
-    whole, single, chunked = (made(dims_of(features), dtype=dtype, **options) for _ in range(3))
+    learner = {"o": OMDML, "q": Qwise, "qf": Qwise}[kind]
+    in_one_call, single, chunked = (learner(dims_of(features), dtype=dtype, **options) for _ in range(3))
     with mock.patch.object(spectral, "DIRECT", direct):
-        whole.learn_many(rows, features, margin=margins)
+        in_one_call.learn_many(rows, features, margin=margins)
         for row, margin in zip(rows, margins, strict=True):
             single.learn_one(row, features, margin=margin)
         chunked.start(features)
         chunked = in_chunks(chunked, rows, features, margins, seed)
-    assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
+    assert in_one_call.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -202,10 +202,10 @@ def test_a_hyperparameter_out_of_range_is_refused_by_name(option, value):
         OMDML(**{"dims": {"a": 3}, option: value})
 
 
-@pytest.mark.parametrize("made", [OMDML, Qwise])
-def test_a_snapshot_embeds_to_the_learned_distance(made):
+@pytest.mark.parametrize("learner", [OMDML, Qwise])
+def test_a_snapshot_embeds_to_the_learned_distance(learner):
     features, rows, margins = world(9, [7, 4])
-    model = made(dims_of(features), dtype="float64")
+    model = learner(dims_of(features), dtype="float64")
     model.learn_many(rows, features, margin=margins)
     sent = Snapshot(
         model="shop", learner=model.name, version=model.version, generation="g", event_time=None,

@@ -84,22 +84,22 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, exact, memory, gamm
 def test_any_chunking_gives_the_same_bytes(seed, dtype, average, sizes):
     features, starts, rows, _ = world(seed, dims=(33, 9), ranks=(11, 4))
     options = {"dtype": dtype, "average": average}
-    whole = learner(features, starts, **options)
-    whole.learn_many(rows, features)
+    in_one_call = learner(features, starts, **options)
+    in_one_call.learn_many(rows, features)
     again = in_chunks(learner(features, starts, **options), rows, features, iter(sizes * len(rows)))
-    assert again.to_bytes() == whole.to_bytes()
-    assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
+    assert again.to_bytes() == in_one_call.to_bytes()
+    assert again.metric.embed(features).tobytes() == in_one_call.metric.embed(features).tobytes()
 
 
 def test_state_sent_as_bytes_amid_a_block_goes_on_identically():
     features, starts, rows, _ = world(1)
-    whole = learner(features, starts)
-    whole.learn_many(rows, features)
+    in_one_call = learner(features, starts)
+    in_one_call.learn_many(rows, features)
     model = learner(features, starts)
     for row in rows:
         model = LOMDML.from_bytes(model.to_bytes())
         model.learn_one(row, features)
-    assert model.to_bytes() == whole.to_bytes()
+    assert model.to_bytes() == in_one_call.to_bytes()
 
 
 def test_float64_and_fortran_order_learn_what_float32_does():

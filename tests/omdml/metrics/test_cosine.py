@@ -12,7 +12,7 @@ from omdml.metrics.cosine import UnitVectors
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 
 
-def made(dtype="float64", seed=0):
+def two_experts(dtype="float64", seed=0):
     """A metric of two experts, and a table of items, one of which lies in the middle."""
     draw = np.random.default_rng(seed)
     features = {"a": draw.normal(2, 1, (30, 3)), "b": draw.normal(-1, 1, (30, 4))}
@@ -36,7 +36,7 @@ def literal(metric, features, p, q):
 
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-5)])
 def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
-    metric, features = made(dtype)
+    metric, features = two_experts(dtype)
     monkeypatch.setattr("omdml.metrics.cosine.ROWS_AT_ONCE", 7)
     embedded = metric.embed(features)
     assert embedded.shape == (30, metric.size)
@@ -53,7 +53,7 @@ def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
 
 @pytest.mark.parametrize("counting", [(6, 6), (3, 7), (2, 1), (0, 5), (0, 0)])
 def test_trailing_columns_of_zeros_of_a_matrix_do_not_count(counting):
-    metric, features = made()
+    metric, features = two_experts()
     experts = {name: matrix.copy() for name, matrix in metric.experts.items()}
     for matrix, numbers in zip(experts.values(), counting, strict=True):
         matrix[:, numbers:] = 0
@@ -75,7 +75,7 @@ def changed(metric, seed=1):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
     monkeypatch.setattr(cosine, "ROWS_AT_ONCE", 7)
-    metric, features = made(dtype)
+    metric, features = two_experts(dtype)
     units = UnitVectors(metric, features)
     assert units.embed().tobytes() == metric.embed(features).tobytes()
     later = UnitVectors(changed(metric), features, units)
@@ -85,7 +85,7 @@ def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
 
 
 def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch):
-    metric, features = made()
+    metric, features = two_experts()
     units, projections = UnitVectors(metric, features), []
 
     def counted(vectors, matrix):
@@ -100,20 +100,20 @@ def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch
 
 
 def test_around_another_mean_nothing_is_taken_over():
-    metric, features = made()
+    metric, features = two_experts()
     other = CosineMetric(metric.dims, metric.mean + 1, metric.experts, metric.shares)
     units = UnitVectors(other, features, UnitVectors(metric, features))
     assert units.embed().tobytes() == other.embed(features).tobytes()
 
 
 def test_in_another_type_nothing_is_taken_over():
-    (metric, features), (single, _) = made(), made("float32")
+    (metric, features), (single, _) = two_experts(), two_experts("float32")
     units = UnitVectors(single, features, UnitVectors(metric, features))
     assert units.embed().tobytes() == single.embed(features).tobytes()
 
 
 def test_a_cosine_metric_travels_as_bytes():
-    metric, features = made("float32")
+    metric, features = two_experts("float32")
     again = metric_from_bytes(metric_to_bytes(metric))
     assert again.embed(features).tobytes() == metric.embed(features).tobytes()
     assert (again.dims, again.shares) == (metric.dims, metric.shares)
@@ -126,7 +126,7 @@ def test_a_cosine_metric_travels_as_bytes():
      {"learned/W": np.zeros(7)}],
 )  # fmt: skip
 def test_tensors_that_do_not_fit_together_are_refused(change):
-    tensors, described = unpack(metric_to_bytes(made()[0]))
+    tensors, described = unpack(metric_to_bytes(two_experts()[0]))
     with pytest.raises(CorruptError, match="metric"):
         metric_from_bytes(pack({**tensors, **change}, {"metric": described["metric"]}))
 
@@ -135,9 +135,9 @@ def test_tensors_that_do_not_fit_together_are_refused(change):
 def test_rows_are_scaled_as_literally_and_zeros_stay(dtype):
     vectors = np.random.default_rng(0).normal(0, 1, (9, 21)).astype(dtype)
     vectors[2], vectors[5] = 0, np.finfo(dtype).smallest_subnormal
-    made, factor = np.full((9, 30), np.nan, dtype), vectors.dtype.type(0.3)
-    unit_rows(vectors, factor, made[:, 4:25])
+    scaled_rows, factor = np.full((9, 30), np.nan, dtype), vectors.dtype.type(0.3)
+    unit_rows(vectors, factor, scaled_rows[:, 4:25])
     length = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
     expected = np.divide(vectors, length, out=np.zeros((9, 21)), where=length > 0) * 0.3
-    np.testing.assert_allclose(made[:, 4:25], expected, rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
-    assert np.isnan(np.delete(made, range(4, 25), axis=1)).all()
+    np.testing.assert_allclose(scaled_rows[:, 4:25], expected, rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
+    assert np.isnan(np.delete(scaled_rows, range(4, 25), axis=1)).all()

@@ -50,9 +50,9 @@ def sent(model):
 
 @pytest.mark.parametrize("whiten", [True, False])
 def test_a_snapshot_scores_sets_as_the_learner_judges_them(whiten):
-    items, (*told, last) = features(), judgements(40)
+    items, (*earlier, last) = features(), judgements(40)
     model = SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64", whiten=whiten)
-    model.learn_many(told, items)
+    model.learn_many(earlier, items)
     metric = sent(model)
     asked, relevant, irrelevant = (metric.embed_sets(items, rows) for rows in (last.query[:, None], *last[1:]))
     np.testing.assert_allclose(np.linalg.norm(relevant, axis=1), 1)

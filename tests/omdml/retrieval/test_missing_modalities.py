@@ -25,7 +25,7 @@ def table(count, seed):
 )  # fmt: skip
 def test_missing_modalities_are_those_of_ridge_regression(count, seed, there):
     features, asked = table(count, seed), table(5, seed + 1)
-    made = Filling(features)({name: asked[name] for name in there})
+    filled = Filling(features)({name: asked[name] for name in there})
     names = [name for name in DIMS if name in there]
     x = np.concatenate([features[name] for name in names], axis=1).astype(np.float64)
     new = np.concatenate([asked[name] for name in names], axis=1).astype(np.float64) - x.mean(axis=0)
@@ -33,20 +33,20 @@ def test_missing_modalities_are_those_of_ridge_regression(count, seed, there):
     ridge = RIDGE * (x**2).sum() / min(x.shape)
     for name in DIMS:
         if name in there:
-            assert made[name] is asked[name]
+            assert filled[name] is asked[name]
             continue
         y = features[name].astype(np.float64)
         # The primal way; the product takes the dual one.
         weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (y - y.mean(axis=0)))
-        assert np.allclose(made[name], new @ weights + y.mean(axis=0), rtol=1e-4, atol=1e-4)
+        assert np.allclose(filled[name], new @ weights + y.mean(axis=0), rtol=1e-4, atol=1e-4)
 
 
 def test_items_that_are_all_alike_fill_with_their_mean():
     features = {name: np.ones((9, d), np.float32) for name, d in DIMS.items()}
-    made = Filling(features)({"color": np.full((1, 4), 7, np.float32)})
-    assert np.allclose(made["text"], 1)
+    filled = Filling(features)({"color": np.full((1, 4), 7, np.float32)})
+    assert np.allclose(filled["text"], 1)
 
 
 def test_whole_items_stay_as_they_are():
     features = table(10, 0)
-    assert all(made is features[name] for name, made in Filling(features)(features).items())
+    assert all(filled is features[name] for name, filled in Filling(features)(features).items())

@@ -113,16 +113,16 @@ def test_unit_survives_numbers_whose_squares_do_not(tmp_path: Path) -> None:
 
 
 def test_raw_vectors_are_scaled_to_the_very_numbers_of_the_catalogue(shop: MappedCatalogue) -> None:
-    made = shop.scale({"color": np.array(COLOR), "text": np.array(TEXT)})
+    scaled = shop.scale({"color": np.array(COLOR), "text": np.array(TEXT)})
 
-    assert_array_equal(made["color"], shop.features["color"])
-    assert_array_equal(made["text"], shop.features["text"])
+    assert_array_equal(scaled["color"], shop.features["color"])
+    assert_array_equal(scaled["text"], shop.features["text"])
 
 
 def test_raw_vectors_beyond_the_fitted_range_are_not_clipped(shop: MappedCatalogue) -> None:
-    made = shop.scale({"color": np.array([[8.0, 10.0, 9.0]]), "text": np.array([[0.0, 2.0]])})
+    scaled = shop.scale({"color": np.array([[8.0, 10.0, 9.0]]), "text": np.array([[0.0, 2.0]])})
 
-    assert_array_equal(made["color"], _float32([[2, 0, 0]]))
+    assert_array_equal(scaled["color"], _float32([[2, 0, 0]]))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_raw_vectors_need_every_modality_and_no_other(shop: MappedCatalogue) -> 
 
 def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCatalogue) -> None:
     before = {name: matrix.copy() for name, matrix in shop.features.items()}
-    held = shop.features["color"]
+    colors_before = shop.features["color"]
 
     add_items(shop.path, {"color": [[8.0, 70.0, 5.0]], "text": [[0.0, 9.0]]}, ids=["sku-4"])
     assert_array_equal(shop.rows(["sku-4"]), [-1])
@@ -160,7 +160,7 @@ def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCata
     assert_array_equal(shop.features["color"][3], _float32([2, 2, 0]))
     for name, matrix in before.items():
         assert_array_equal(shop.features[name][:3], matrix)
-    assert_array_equal(held, before["color"])
+    assert_array_equal(colors_before, before["color"])
     assert shop.refresh() == 0
 
 

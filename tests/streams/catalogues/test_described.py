@@ -192,13 +192,13 @@ def test_items_are_added_with_pictures_and_words_within_the_generation(tmp_path)
     table, sources = write_shop(tmp_path / "first", 15)
     more = tmp_path / "more"
     more.mkdir()
-    whole = build_catalogue(tmp_path / "c", [table], sources=sources, mapped=True)
+    built = build_catalogue(tmp_path / "c", [table], sources=sources, mapped=True)
     rows = [line for line in (tmp_path / "all/products.csv").read_text().splitlines() if line]
     (more / "products.csv").write_text("\n".join([rows[0], *rows[16:]]) + "\n")
     added = add_items(
         tmp_path / "c", [more / "products.csv"], sources=Sources(tmp_path / "all/pictures", sources.texts)
     )
-    assert (added.generation, len(added.ids)) == (whole.generation, COUNT)
+    assert (added.generation, len(added.ids)) == (built.generation, COUNT)
     assert read_index(added.pictures).cell(23) == (15, 8)
     change(added, Change(id="x", features={"weight": [17.0, 3.0]}, text={TEXT: PRODUCTS[17].description},
                          picture=drawn()[17][1]))  # fmt: skip
@@ -261,6 +261,8 @@ def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
         shown = thumbnails.cut(decoded(catalogue.pictures.read(f"{atlas}.webp")), cell)
         wanted = describer.picture(drawn()[row][1]).thumbnail
         assert np.abs(shown.astype(int) - wanted).mean() < 6
+        another = describer.picture(drawn()[(row + 1) % COUNT][1]).thumbnail
+        assert np.abs(shown.astype(int) - another).mean() > 6
     assert index.cell(COUNT) is None
 
 

@@ -94,7 +94,9 @@ def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: 
     MappedCatalogue(tmp_path / "c").verify()
 
 
-def test_a_full_disk_is_reported_before_a_vector_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_a_vector_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(writing, "_write_table", lambda *arguments: written.append(arguments))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # No file may become larger, as if the disk ended there.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -104,6 +106,7 @@ def test_a_full_disk_is_reported_before_a_vector_is_written(tmp_path: Path) -> N
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
+    assert written == []
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,12 +33,12 @@ def shop(tmp_path: Path) -> MappedCatalogue:
     return worlds.catalogue(tmp_path / "shop", mapped=True)
 
 
-def seen(items: MappedCatalogue) -> Catalogue:
+def mapped_view(items: MappedCatalogue) -> Catalogue:
     """The items as a model on mapped coordinates sees them."""
     return items.in_coordinates(MAPPED)
 
 
-def of(table: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+def only_matrix(table: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     """The coordinates, which are the only modality."""
     (matrix,) = table.values()
     return matrix
@@ -51,8 +51,8 @@ def raw(row: int, seed: int = 0) -> dict[str, list[float]]:
 def test_coordinates_of_all_items_lie_beside_their_features(shop: MappedCatalogue) -> None:
     expected = CoordinateMap.fit(shop.features).apply(shop.features)
 
-    assert list(seen(shop).dims.values()) == [expected.shape[1]]
-    assert_array_equal(of(seen(shop).features), expected)
+    assert list(mapped_view(shop).dims.values()) == [expected.shape[1]]
+    assert_array_equal(only_matrix(mapped_view(shop).features), expected)
     assert_array_equal(np.load(shop.path / "mapped.npy"), expected)
     assert dict(shop.dims) == worlds.DIMS
     assert shop.features.keys() == worlds.DIMS.keys()
@@ -66,11 +66,11 @@ def test_a_map_makes_another_generation_and_is_a_part_of_it(shop: MappedCatalogu
     assert plain.manifest.map is None
     assert open_manifest(shop.path).map == shop.manifest.map
     assert shop.manifest.map
-    assert seen(shop).dims == {f"mapped-{shop.manifest.map.sha256[:8]}": shop.manifest.map.dim}
+    assert mapped_view(shop).dims == {f"mapped-{shop.manifest.map.sha256[:8]}": shop.manifest.map.dim}
 
 
 def test_both_views_number_the_same_items_and_sets(shop: MappedCatalogue) -> None:
-    mapped = seen(shop)
+    mapped = mapped_view(shop)
 
     assert shop.in_coordinates("features") is mapped.in_coordinates("features") is shop
     assert (mapped.generation, mapped.first, mapped.ids) == (shop.generation, shop.first, shop.ids)
@@ -79,30 +79,30 @@ def test_both_views_number_the_same_items_and_sets(shop: MappedCatalogue) -> Non
 
 
 def test_items_that_are_added_are_mapped_as_the_first_ones_were(shop: MappedCatalogue) -> None:
-    held, mapped = of(seen(shop).features), seen(shop)
+    before, mapped = only_matrix(mapped_view(shop).features), mapped_view(shop)
     more = worlds.items(1)[0]
 
     add_items(shop.path, more, ids=[f"new-{row}" for row in range(worlds.ITEMS)])
     assert mapped.refresh() == worlds.ITEMS
 
-    assert of(mapped.features).shape == (2 * worlds.ITEMS, held.shape[1])
-    assert_array_equal(of(mapped.features)[: worlds.ITEMS], held)
-    assert_allclose(of(mapped.features)[worlds.ITEMS :], of(mapped.scale(more)), atol=1e-6)
+    assert only_matrix(mapped.features).shape == (2 * worlds.ITEMS, before.shape[1])
+    assert_array_equal(only_matrix(mapped.features)[: worlds.ITEMS], before)
+    assert_allclose(only_matrix(mapped.features)[worlds.ITEMS :], only_matrix(mapped.scale(more)), atol=1e-6)
     opened = MappedCatalogue(shop.path)
     opened.verify()
     assert (opened.generation, opened.first) == (shop.generation, worlds.ITEMS)
-    assert_array_equal(of(seen(opened).features), of(mapped.features))
+    assert_array_equal(only_matrix(mapped_view(opened).features), only_matrix(mapped.features))
 
 
 def test_raw_vectors_and_inline_items_are_brought_by_modality_and_mapped(shop: MappedCatalogue) -> None:
-    mapped, table = seen(shop), InlineTable(seen(shop))
+    mapped, table = mapped_view(shop), InlineTable(mapped_view(shop))
     query = scaled_vectors(mapped, "the query's features", raw(5))
     event = Triplet(model="shop", query="i1", relevant="i2", irrelevant="new", features={"new": raw(7)})
     rows = table.add(event, ["i1", "i2", "new"])
 
     assert query.keys() == table.features.keys() == mapped.dims.keys()
-    assert_allclose(of(query)[0], of(mapped.features)[5], atol=1e-6)
-    assert_allclose(of(table.features)[rows], of(mapped.features)[[1, 2, 7]], atol=1e-6)
+    assert_allclose(only_matrix(query)[0], only_matrix(mapped.features)[5], atol=1e-6)
+    assert_allclose(only_matrix(table.features)[rows], only_matrix(mapped.features)[[1, 2, 7]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_vectors_that_cannot_be_mapped_are_refused(
     shop: MappedCatalogue, vectors: dict[str, list[float]], reason: str
 ) -> None:
     with pytest.raises(FeedbackError) as caught:
-        scaled_vectors(seen(shop), "item 'new'", vectors)
+        scaled_vectors(mapped_view(shop), "item 'new'", vectors)
     assert caught.value.reason == reason
 
 
@@ -134,7 +134,7 @@ def test_an_item_too_far_out_for_float32_is_refused_wherever_it_comes(tmp_path: 
     far = {name: np.full((1, dim), 1e20) for name, dim in worlds.DIMS.items()}
 
     with pytest.raises(FeedbackError, match="the query's features: it lies so far out that its coordinate") as caught:
-        scaled_vectors(seen(tiny), "the query's features", {name: x[0].tolist() for name, x in far.items()})
+        scaled_vectors(mapped_view(tiny), "the query's features", {name: x[0].tolist() for name, x in far.items()})
     assert caught.value.reason == "not_finite"
     before = (tiny.path / "catalogue.json").read_bytes()
     with pytest.raises(CatalogueError, match="item 'far' lies so far out that its mapped coordinate"):
@@ -161,8 +161,8 @@ def test_a_catalogue_without_a_map_says_how_to_make_one(tmp_path: Path) -> None:
 def test_a_catalogue_of_few_items_has_few_coordinates(tmp_path: Path, count: int) -> None:
     few = {name: x[:count] for name, x in worlds.items()[0].items()}
     built = build_catalogue(tmp_path / "few", few, mapped=True)
-    assert list(seen(built).dims.values()) == [max(1, count - 1)]
-    assert np.isfinite(of(seen(built).scale(worlds.items(1)[0]))).all()
+    assert list(mapped_view(built).dims.values()) == [max(1, count - 1)]
+    assert np.isfinite(only_matrix(mapped_view(built).scale(worlds.items(1)[0]))).all()
 
 
 # Damage
@@ -208,7 +208,7 @@ def test_a_map_of_other_items_is_refused(shop: MappedCatalogue, tmp_path: Path) 
 
 
 def build(*arguments: object) -> str:
-    """``omdml catalogue build``; what it said."""
+    """Run ``omdml catalogue build``; returns its output."""
     done = CliRunner().invoke(main, ["catalogue", "build", *map(str, arguments)])
     assert done.exit_code == 0, done.output
     return done.output
@@ -235,19 +235,19 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     build(target, tmp_path / "0.npz")
     first = MappedCatalogue(target)
 
-    # kept: the coordinates mean what they meant
+    # The map is kept: the coordinates mean the same as before.
     assert "new_map=false" in build(target, tmp_path / "1.npz", "--replace")
     unchanged = MappedCatalogue(target)
     assert unchanged.generation != first.generation
-    assert seen(unchanged).dims == seen(first).dims
+    assert mapped_view(unchanged).dims == mapped_view(first).dims
     assert "catalogue_unchanged" in build(target, tmp_path / "1.npz")
     # not kept
     assert "new_map=true" in build(target, tmp_path / "1.npz", "--replace", "--map")
-    assert seen(MappedCatalogue(target)).dims.keys() != seen(first).dims.keys()
+    assert mapped_view(MappedCatalogue(target)).dims.keys() != mapped_view(first).dims.keys()
     assert "new_map=true" in build(target, tmp_path / "other.npz", "--replace")
     (target / "map.safetensors").unlink()
     assert "map_not_kept" in build(target, tmp_path / "0.npz", "--replace")
-    assert seen(MappedCatalogue(target)).dims == seen(first).dims
+    assert mapped_view(MappedCatalogue(target)).dims == mapped_view(first).dims
     assert "coordinates_mapped" not in build(target, tmp_path / "0.npz", "--replace", "--no-map")
 
 
@@ -256,9 +256,9 @@ def test_an_item_keeps_its_coordinates_in_a_new_catalogue_with_far_items(tmp_pat
     np.savez(tmp_path / "items.npz", **features)  # type: ignore[arg-type]
     np.savez(tmp_path / "more.npz", **{name: np.concatenate([x, 50 * x[:1]]) for name, x in features.items()})
     build(tmp_path / "c", tmp_path / "items.npz")
-    before = of(seen(MappedCatalogue(tmp_path / "c")).features).copy()
+    before = only_matrix(mapped_view(MappedCatalogue(tmp_path / "c")).features).copy()
     assert "new_map=false" in build(tmp_path / "c", tmp_path / "more.npz", "--replace")
-    assert_array_equal(of(seen(MappedCatalogue(tmp_path / "c")).features)[: len(before)], before)
+    assert_array_equal(only_matrix(mapped_view(MappedCatalogue(tmp_path / "c")).features)[: len(before)], before)
     # scaled in another way, the same numbers would mean something else
     assert "new_map=true" in build(tmp_path / "c", tmp_path / "more.npz", "--replace", "--scaling", "none")
 

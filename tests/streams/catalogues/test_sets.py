@@ -61,15 +61,15 @@ def test_a_mapping_csv_and_json_lines_make_the_same_generation(tmp_path: Path) -
 
 def test_sets_are_added_with_items_and_may_hold_older_ones(tmp_path: Path) -> None:
     shared = _photos(tmp_path)
-    held = shared.sets
+    sets_before = shared.sets
     add_items(shared.path, {"face": [[3.0, 3.0]]}, ids=["f-5"], sets={"p-9": ["f-5", "f-1"]})
     add_items(shared.path, {"face": [[3.0, 4.0]]}, ids=["f-6"])
     add_items(shared.path, {"face": [[3.0, 4.0]]}, ids=["f-7"], sets={"p-8": ["f-7"]})
     assert shared.refresh() == 3
     assert _elements(shared) == {"p-1": [1, 0], "größe": [2], "p-9": [4, 0], "p-8": [6]}
     assert _elements(MappedCatalogue(shared.path)) == _elements(shared)
-    # Whoever took the mapping before goes on with it.
-    assert list(held) == list(PHOTOS)
+    # A mapping that was taken before does not change.
+    assert list(sets_before) == list(PHOTOS)
     shared.verify()
 
 

@@ -70,8 +70,8 @@ def test_models_that_cannot_be_used_are_refused(tmp_path):
 def test_its_vectors_are_a_modality_and_added_pictures_get_the_same(tmp_path):
     _, sources = write_shop(tmp_path)
     (tmp_path / "m.onnx").write_bytes(model_bytes())
-    made = Sources(sources.pictures, (), tmp_path / "m.onnx", Preparation(normalize="unit"))
-    catalogue = build_catalogue(tmp_path / "c", [], sources=made, mapped=True)
+    with_model = Sources(sources.pictures, (), tmp_path / "m.onnx", Preparation(normalize="unit"))
+    catalogue = build_catalogue(tmp_path / "c", [], sources=with_model, mapped=True)
     (tmp_path / "m.onnx").unlink()
     assert catalogue.dims["onnx"] == 5
     product, data = drawn()[4]

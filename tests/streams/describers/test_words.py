@@ -21,11 +21,11 @@ def close(words, text, other_text):
 
 def naive_tfidf(words, text):
     """Compute it as the definition says, term by term."""
-    known = {int(term): place for place, term in enumerate(words.terms)}
+    place_of = {int(term): place for place, term in enumerate(words.terms)}
     row = np.zeros(len(words.terms))
     terms = list(terms_of(text))
     for term in set(terms):
-        place = known.get(zlib.crc32(term.encode()))
+        place = place_of.get(zlib.crc32(term.encode()))
         if place is not None:
             row[place] = (1 + np.log(terms.count(term))) * words.weights[place]
     return row / np.linalg.norm(row)

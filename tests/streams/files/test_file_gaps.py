@@ -149,5 +149,5 @@ def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path
         (folder / "workers.commit").unlink()
         (folder / "workers.commit").mkdir()
         source.commit({source.partition: 1 << OFFSET_BITS})
-    # It is told once, although the worker tries again and again.
+    # It is logged once, although the worker tries again and again.
     assert [line["event"] for line in lines] == ["commit_failed", "commit_failed"]

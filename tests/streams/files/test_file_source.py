@@ -142,17 +142,17 @@ def test_many_writers_interleave_whole_lines_only(folder: Path, follow: Follow) 
     threads = [threading.Thread(target=send_many) for _ in range(2)]
     for thread in threads:
         thread.start()
-    source, got = follow(), list[bytes]()
+    source, values_read = follow(), list[bytes]()
     while any(writer.is_alive() for writer in writers) or any(thread.is_alive() for thread in threads):
-        got += [record.value for record in source.poll(1000, 0.01)]
+        values_read += [record.value for record in source.poll(1000, 0.01)]
     sink.close()
-    got += values(source)
+    values_read += values(source)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     for name in (b"a", b"b", b"c"):
-        mine = [value for value in got if value.startswith(name)]
+        mine = [value for value in values_read if value.startswith(name)]
         assert mine == [b"%s %d " % (name, n) + b"x" * (n * 7 % 500) for n in range(300)]
-    assert got.count(b"t") == 400
-    assert len(got) == 1300
+    assert values_read.count(b"t") == 400
+    assert len(values_read) == 1300
 
 
 def test_a_torn_line_of_a_killed_writer_costs_no_other_line(folder: Path, follow: Follow) -> None:

@@ -62,12 +62,12 @@ def test_a_ledger_line_torn_by_a_crash_is_written_again(clicks: Path, follow_cli
     source = follow_clicks()
     assert numbers(source) == [1]
     ledger = clicks.with_name("clicks.jsonl.id")
-    whole = ledger.read_bytes()
-    ledger.write_bytes(whole[:-30])
+    before = ledger.read_bytes()
+    ledger.write_bytes(before[:-30])
     rotate(clicks)
     write(clicks, 2)
     assert numbers(source) == [2]
-    assert ledger.read_bytes().startswith(whole)
+    assert ledger.read_bytes().startswith(before)
     assert ledger.read_bytes().count(b"\n") == 3
 
 
@@ -77,11 +77,11 @@ def test_what_a_power_cut_left_at_the_end_of_the_ledger_is_cut_off(clicks: Path,
     assert numbers(source) == [1]
     commit_here(source)
     ledger = clicks.with_name("clicks.jsonl.id")
-    whole = ledger.read_bytes()
-    ledger.write_bytes(whole + bytes(20) + b"\n\xff garbage\n")
+    before = ledger.read_bytes()
+    ledger.write_bytes(before + bytes(20) + b"\n\xff garbage\n")
     write(clicks, 2)
     assert numbers(follow_clicks()) == [2]
-    assert ledger.read_bytes() == whole
+    assert ledger.read_bytes() == before
 
 
 def test_a_ledger_that_is_damaged_in_its_middle_says_what_to_do(clicks: Path, follow_clicks: Follow) -> None:

@@ -15,10 +15,10 @@ LONGEST, KEPT = 20, 12
 
 
 def lines_of(data: bytes, start: int, ended: bool) -> list[Lines]:
-    """Slowly: the lines of these bytes that begin at ``start`` or later, one by one, too long ones cut."""
-    *whole, rest = data.split(b"\n")
-    offsets = accumulate((len(line) + 1 for line in whole), initial=0)
-    lines = list(zip(offsets, [*whole, rest] if ended and rest else whole, strict=False))
+    """A slow twin: the lines of these bytes that begin at ``start`` or later, one by one, long ones cut."""
+    *ended_lines, last = data.split(b"\n")
+    offsets = accumulate((len(line) + 1 for line in ended_lines), initial=0)
+    lines = list(zip(offsets, [*ended_lines, last] if ended and last else ended_lines, strict=False))
     return [Lines(offset, [line]) for offset, line in lines if offset >= start]
 
 
@@ -36,7 +36,7 @@ def test_lines_come_whole_once_and_in_order(
     start = min(start, len(data))
     ends = sorted({start, len(data), *(cut for cut in cuts if start < cut < len(data))})
     pieces = [data[:start], *(data[a:b] for a, b in pairwise(ends))]
-    got: list[Lines] = []
+    taken_lines: list[Lines] = []
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
         patch.setattr(tail, "CHUNK_BYTES", chunk)
         patch.setattr(tail, "MAX_LINE_BYTES", LONGEST)
@@ -48,23 +48,27 @@ def test_lines_come_whole_once_and_in_order(
             assert reading.fill(ended=False)
             while taken := reading.take(most):
                 assert len(taken.lines) <= most
-                got.append(taken)
+                taken_lines.append(taken)
                 assert reading.fill(ended=False)
         if ended:
             while reading.fill(ended=True) and (taken := reading.take(most)):
-                got.append(taken)
+                taken_lines.append(taken)
         position = reading.position
         reading.close()
-    seen = [
+    lines_read = [
         Lines(offset, [line], taken.length)
-        for taken in got
+        for taken in taken_lines
         for offset, line in zip(
             accumulate((len(line) + 1 for line in taken.lines), initial=taken.start), taken.lines, strict=False
         )
     ]
     expected = lines_of(data, start, ended)
-    assert [line.start for line in seen] == [line.start for line in expected]
-    for (_, [line], length), (_, [true], _) in zip(seen, expected, strict=True):
-        assert line == true if length is None else (line == true[:KEPT] and length == len(true) > LONGEST)
+    assert [line.start for line in lines_read] == [line.start for line in expected]
+    for (_, [line], length), (_, [expected_line], _) in zip(lines_read, expected, strict=True):
+        assert (
+            line == expected_line
+            if length is None
+            else (line == expected_line[:KEPT] and length == len(expected_line) > LONGEST)
+        )
     if ended:
         assert position == len(data)

@@ -1,4 +1,4 @@
-"""A compressed batch that stands for far more than it is: its events are refused, and no memory is spent on it."""
+"""A compressed batch that expands to far more bytes: its events are refused, and no memory is spent on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a partition counts as one that the client stopped fetching, and how those that stopped are told of."""
+"""When a partition counts as one that the client stopped fetching, and how those that stopped are reported."""
 
 from __future__ import annotations
 

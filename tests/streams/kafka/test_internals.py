@@ -60,7 +60,7 @@ def test_nothing_else_of_ours_reaches_inside_the_client():
     assert {path.name for path in files if list(inside(path))} == {"internals.py", "record_batch.py"}
 
 
-def held():
+def open_files_and_threads():
     """How many files and threads this process has."""
     # A connection that was refused is closed by the garbage collector.
     gc.collect()
@@ -72,30 +72,30 @@ def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind,
     # Lines of the log that pytest keeps hold the connections that they are about.
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     away = {"bootstrap_servers": f"127.0.0.1:{free_port()}", "bootstrap_timeout_ms": 100}
-    before = held()
+    before = open_files_and_threads()
     with pytest.raises(kafka.errors.KafkaTimeoutError):
         internals.make_client(kind, **away)
-    ours, threads = held()
+    ours, threads = open_files_and_threads()
     assert threads == before[1]
     with pytest.raises(kafka.errors.KafkaTimeoutError) as refusal:
         kind(**away)
     # Older versions of the client keep the connection that was refused.
-    assert held()[0] - ours > ours - before[0], refusal
+    assert open_files_and_threads()[0] - ours > ours - before[0], refusal
 
 
-def test_its_own_batches_refuse_header_names_that_are_not_utf_8():
+def test_the_clients_batches_refuse_header_names_that_are_not_utf_8():
     batch = DefaultRecordBatch(bytearray(sealed(written([(Name(), b"x")]))))
     with pytest.raises(kafka.errors.CorruptRecordError) as refused:
         list(batch)
     assert isinstance(refused.value.__context__, UnicodeDecodeError)
 
 
-def test_its_own_batches_have_no_limit_to_what_a_compressed_one_becomes():
+def test_the_clients_batches_have_no_limit_to_what_is_decompressed():
     assert parameters(DefaultRecordBatch.__init__) == {"self", "buffer"}
     assert parameters(MemoryRecords.__init__) == {"self", "bytes_data"}
 
 
-def test_its_own_error_of_a_damaged_batch_names_neither_partition_nor_offset():
+def test_the_clients_error_of_a_damaged_batch_names_no_partition_or_offset():
     data = written([])
     # This byte is the first record's length.
     data[RECORDS] ^= 0xFF
@@ -133,12 +133,12 @@ def test_a_consumer_throws_away_an_answer_to_a_join_that_comes_between_polls():
     assert any("self._join_task.is_done:" in inspect.getsource(kind.join_group_async) for kind in kinds)
 
 
-def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
+def test_the_clients_poll_does_not_wait_while_a_heartbeat_is_overdue():
     assert "self._coordinator.time_to_next_poll()" in inspect.getsource(KafkaConsumer._poll_once)
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
-def test_a_poll_of_its_own_sleeps_beside_records_that_came_after_its_look():
+def test_the_clients_poll_sleeps_beside_records_that_came_after_its_look():
     steps = inspect.getsource(fetcher.Fetcher.fetch_records)
     looks, asks, is_idle = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
     assert looks < asks < is_idle
@@ -195,12 +195,12 @@ def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
     assert source.index("self.flush(timeout)") < source.index("force_close")
 
 
-def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection():
+def test_the_clients_transports_lose_what_comes_with_the_end_of_a_connection():
     source = inspect.getsource(KafkaTCPTransport._read_from_sock)
     assert source.index("return self.abort(error=err)") < source.index("data_received(recvd_data)")
 
 
-def test_its_own_records_are_named_tuples_with_the_members_of_ours():
+def test_the_clients_records_are_named_tuples_with_the_members_of_ours():
     # Its own class is replaced when ours is loaded.
     theirs = re.search(
         r"^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]", inspect.getsource(fetcher), re.M | re.S

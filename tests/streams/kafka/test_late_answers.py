@@ -1,4 +1,4 @@
-"""A question to the cluster keeps nobody waiting longer than agreed, and a late answer serves only who allows it."""
+"""A request to the cluster takes no longer than its limit, and a late answer is used only if that is allowed."""
 
 from __future__ import annotations
 

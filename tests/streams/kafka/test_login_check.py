@@ -36,5 +36,5 @@ def test_an_unanswered_login_leaves_the_client_only_the_rest_of_the_time(monkeyp
         with pytest.raises(SourceError, match="start the broker, or correct the servers"):
             topic.look_up(options, "feedback")
     (end,) = ends
-    # Before this both waited that long. What is more than the limit is what a busy machine takes in between.
+    # The look-up and the check of the login share one limit. The rest is for a busy machine.
     assert end - began < 1.5 * LIMIT_S

@@ -1,4 +1,4 @@
-"""Connection options and the watch over a Kafka source; no broker is needed."""
+"""Options of a connection to Kafka, and errors that name no password; no broker is needed."""
 
 import kafka.errors
 import msgspec

@@ -12,7 +12,7 @@ from omdml.streams.kafka.reading.sharing import UNFINISHED, SharedOut
 
 
 class Topic:
-    """A cluster with one topic, of so many partitions."""
+    """A cluster with one topic."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -50,7 +50,7 @@ def rebalanced(owners: list[int], members: int, read: int | None) -> list[set[in
 @given(st.data())
 def test_each_member_has_its_share_of_what_is_read_whoever_owned_what(data: st.DataObject) -> None:
     members = data.draw(st.integers(1, 5), label="members")
-    # Owner number `members` stands for nobody.
+    # The owner number `members` means that nobody owns it.
     owners = data.draw(st.lists(st.integers(0, members), min_size=1, max_size=12), label="owners")
     read = data.draw(st.none() | st.integers(1, len(owners)), label="read")
     shares = rebalanced(owners, members, read)
@@ -59,7 +59,7 @@ def test_each_member_has_its_share_of_what_is_read_whoever_owned_what(data: st.D
 
 
 def assigned(owners: list[list[int]], read: int | None) -> tuple[set[int], set[bytes]]:
-    """The partitions that somebody has after one round, and what the round says to its members."""
+    """The partitions that have an owner after one round, and the data that members get with them."""
     asking = [
         member(f"member-{index}", [TopicPartition("feedback", number) for number in numbers])
         for index, numbers in enumerate(owners)

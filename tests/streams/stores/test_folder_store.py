@@ -95,16 +95,16 @@ def test_a_replacement_that_is_late_does_not_count_as_made(
 def test_owners_begin_again_only_once_a_replacement_is_on_the_disk(
     store: DirectoryStore, again: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    epoch, write, known = store.claim("shop").epoch, disk.write_durably, []
+    epoch, write, replacements_seen = store.claim("shop").epoch, disk.write_durably, []
 
     def written(descriptor: int, data: bytes) -> None:
         if data == checkpoint(5).to_bytes():
-            known.append(again.marks([]).replacements)
+            replacements_seen.append(again.marks([]).replacements)
         write(descriptor, data)
 
     monkeypatch.setattr(disk, "write_durably", written)
     assert store.replace(checkpoint(5), epoch, 5) is Written.STORED
-    assert (known, again.marks([]).replacements) == ([0], 2)
+    assert (replacements_seen, again.marks([]).replacements) == ([0], 2)
 
 
 def test_a_publisher_that_wakes_up_late_moves_no_pointer(
@@ -264,7 +264,7 @@ def test_whoever_only_reads_makes_nothing_and_finds_a_store_without_anything(sto
     assert watch.wait(0.01) == set()
     store.delete("shop")
     assert not store.path.exists()
-    # Whoever reads hears of what the first writer makes.
+    # Readers see what the first writer makes.
     published(DirectoryStore(store.path), 1)
     assert watch.wait(10) == {"shop"}
     assert live(store).version == 1
@@ -329,7 +329,7 @@ def test_an_owner_that_slept_before_it_wrote_a_mark_does_not_undo_a_rewind(
     home, put = Partition("t", 0), marks.put
     if mark is not None:
         store.move_mark(home, None, mark)
-    known = store.marks([home]).replacements
+    replacements = store.marks([home]).replacements
 
     def put_late(path: Path, data: bytes) -> None:
         monkeypatch.setattr(marks, "put", put)
@@ -337,7 +337,7 @@ def test_an_owner_that_slept_before_it_wrote_a_mark_does_not_undo_a_rewind(
         put(path, data)
 
     monkeypatch.setattr(marks, "put", put_late)
-    store.move_mark(home, mark, 20, known)
+    store.move_mark(home, mark, 20, replacements)
     assert store.marks([home]) == {home: begin}
     assert store.move_mark(home, begin, begin + 2, store.marks([home]).replacements)
     assert store.marks([home]) == {home: begin + 2}

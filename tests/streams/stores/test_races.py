@@ -33,7 +33,7 @@ def meanwhile(monkeypatch, owner, name, something):
 
 
 def test_an_owner_succeeded_while_it_publishes_is_fenced(monkeypatch):
-    # A folder tells only when the epoch's own folder is gone.
+    # A folder store notices it only when the folder of the epoch is gone.
     store = MemoryStore()
     epoch = published(store, 1)
     meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))
@@ -55,15 +55,17 @@ def test_a_reader_whose_snapshot_is_dropped_gets_the_next_one(store, monkeypatch
 
 def test_what_an_operator_goes_back_to_while_it_is_dropped_stays(store, monkeypatch):
     epoch = published(store, *range(1, SPARE))
-    thin_out = journaled.superfluous
+    thin_out, superfluous = journaled.superfluous, []
 
     def goes_back(*arguments):
         result = thin_out(*arguments)
+        superfluous.extend(version for version, _ in result[0])
         store.move("shop", 1, pin=True)
         return result
 
     monkeypatch.setattr(journaled, "superfluous", goes_back)
     store.publish(snapshot(SPARE), epoch)
+    assert 1 in superfluous
     assert live(store).version == 1
     assert store.load("shop")[1].version == 1
 

@@ -25,16 +25,16 @@ NAMES = st.sampled_from(["GET", "SCRIPT LOAD", b"XADD", "CONFIG GET"])
 
 @given(name=NAMES, words=st.lists(WORDS, max_size=8))
 def test_a_command_is_the_bytes_that_the_client_itself_would_write_in_one_piece(name, words):
-    own = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
-    (whole,) = WholeCommands().pack(name, *words)
-    assert whole == b"".join(own.pack(name, *words))
+    client = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
+    (packed,) = WholeCommands().pack(name, *words)
+    assert packed == b"".join(client.pack(name, *words))
 
 
 def test_a_large_value_is_sent_as_it_is_and_not_copied():
-    own = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
+    client = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
     words = "key", b"a" * LARGE, "between", b"b" * LARGE
     pieces = WholeCommands().pack("SET", *words)
-    assert b"".join(pieces) == b"".join(own.pack("SET", *words))
+    assert b"".join(pieces) == b"".join(client.pack("SET", *words))
     assert [pieces[1] is words[1], pieces[3] is words[3]] == [True, True]
 
 

@@ -10,7 +10,7 @@ HOUR, DAY = 3600, 86400
 
 
 def times_kept(retention: Retention, times: list[float], every: int = 1) -> list[float]:
-    """What stays of snapshots published at these times, thinned out after every few."""
+    """The times of the snapshots that stay if they are thinned out after every ``every`` of them."""
     there: dict[float, float] = {}
     for count, time in enumerate(times, 1):
         there[time] = time

@@ -42,20 +42,20 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visit:
-    """A page of a visitor. It records errors, refused requests, and the machines that the page asked."""
+    """A page of a visitor. It records errors, refused requests, and the hosts that it asked."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
-        self.context, self.wrong, self.hosts = context, [], set()
+        self.context, self.errors, self.hosts = context, [], set()
         self.page: Page = context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         self.page.goto(url)
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type == "error":
-            self.wrong.append(f"{message.text} {message.location.get('url', '')}".rstrip())
+            self.errors.append(f"{message.text} {message.location.get('url', '')}".rstrip())
 
     def shot(self, path: str) -> None:
         """Save a picture of the page."""

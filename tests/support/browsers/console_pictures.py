@@ -1,10 +1,10 @@
 """``python -m tests.support.browsers.console_pictures ADDRESS``: the pictures of the console in deploy/images.
 
-ADDRESS is a console's, with its token, as the demo prints it. That of ``omdml demo --console`` gives the picture of the
-page Try, before the first click. That of ``omdml demo --rate 40`` gives the picture of the page Watch. Call it on a
-quiet machine after some two thousand clicks: it shows times, and how clicks kept for judging are ordered. That of
-``omdml demo --pictures --rate 5`` gives the picture of the page Versions. Call it after some thousand clicks. The texts
-under this picture name the version that is on it.
+ADDRESS is a console's, with its token, as the demo prints it. The address of ``omdml demo --console`` gives the picture
+of the page Try, before the first click. The address of ``omdml demo --rate 40`` gives the picture of the page Watch.
+Call it on a quiet machine after about two thousand clicks: it shows times, and how clicks kept for judging are ordered.
+The address of ``omdml demo --pictures --rate 5`` gives the picture of the page Versions. Call it after about a thousand
+clicks. The texts under this picture name the version that is on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(address: str, folder: Path = IMAGES) -> None:
     """Look at the pages as a visitor on a desktop does."""
     width, height = SIZES["desktop"]
     with chromium() as browser:
-        # The page's policy forbids scripts that are given as text, as this one's conditions are.
+        # The page's policy forbids scripts that are given as text, as the conditions below are.
         context = browser.new_context(viewport={"width": width, "height": height}, bypass_csp=True)
         visit = Visit(context, address)
         expect(visit.page.locator(".results .card")).to_have_count(20)

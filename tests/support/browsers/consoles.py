@@ -13,16 +13,16 @@ from tests.support.browsers.browsers import Visit
 from tests.support.processes import ROOT, Process
 from tests.support.shops import listening
 
-# With kernels compiled.
+# Includes compiling the kernels.
 SET_UP_S = 180.0
 PAGES = ("Try", "Watch", "Versions", "A/B", "Dead letters", "Health")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 # The page says one of these once marks were learned, or held out.
 SETTLED = re.compile("went live|No new version")
-# In style.css the size of a screen changes no colour, and the scheme changes nothing else: two of four pairs show all.
+# Two of four pairs show everything: in style.css the size changes no colour, and the scheme changes only colours.
 LOOKS = [("desktop", "light"), ("phone", "dark")]
 SCREENSHOTS = ROOT / "build" / "screenshots"
-# Dead letters and Health are answered by a process that has to start first, and yields to all others.
+# Dead letters and Health are answered by another process, which starts first and has a low priority.
 OFFICE_MS = 120_000
 # What each page shows once all that it asks the node for was answered.
 SHOWS = {
@@ -54,8 +54,8 @@ class Site:
 
     def serve(self, shop, token="", attributes=None, **access):
         """Have a new node of this shop answer; ``attributes`` are those of its items."""
-        known = {"attributes": lambda model: attributes} if attributes else {}
-        self.node = self._running.enter_context(shop.serving(**known))
+        options = {"attributes": lambda model: attributes} if attributes else {}
+        self.node = self._running.enter_context(shop.serving(**options))
         server = self._running.enter_context(listening(self.node, token, port=self.port, **access))
         self.url, self.port = server.url, int(server.url.rpartition(":")[2])
 
@@ -71,7 +71,7 @@ def opened(browser, url, size="desktop", **options):
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     visit = Visit(context, url)
     yield visit.page
-    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
+    assert [message for message in visit.errors if "Failed to load resource" not in message] == []
     context.close()
 
 
@@ -141,9 +141,9 @@ def learned(page, send):
         page.evaluate("document.getElementById('said').replaceChildren()")
         send()
         expect(page.get_by_role("status")).to_have_text(SETTLED)
-        if "went live" in (said := page.get_by_role("status").inner_text()):
-            return said
-    raise AssertionError("nothing was learned of four marks")
+        if "went live" in (message := page.get_by_role("status").inner_text()):
+            return message
+    raise AssertionError("nothing was learned from four rounds of marks")
 
 
 def expect_two_unsent_marks(page):

@@ -45,15 +45,15 @@ class Twin:
         }
         self.attributes: dict[str, dict[str, Any]] = {}
 
-    def make(self, made: Change) -> None:
+    def make(self, change: Change) -> None:
         """Make the change that the catalogue should have made, too."""
-        if made.delete:
-            self.vectors.pop(made.id, None)
-            self.attributes.pop(made.id, None)
-        if made.features is not None:
-            self.vectors[made.id] = made.features
-        if made.attributes is not None:
-            self.attributes[made.id] = made.attributes
+        if change.delete:
+            self.vectors.pop(change.id, None)
+            self.attributes.pop(change.id, None)
+        if change.features is not None:
+            self.vectors[change.id] = change.features
+        if change.attributes is not None:
+            self.attributes[change.id] = change.attributes
 
     def check(self, catalogue: Items) -> None:
         """Check that the catalogue holds the same items, each with its newest vectors and attributes."""
@@ -94,11 +94,11 @@ def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int
             changes = [random_change(draw, twin) for _ in range(draw.integers(1, 6))]
             # A change of attributes needs an item that was there before the group. Otherwise it would be refused, which
             # is not what this is about.
-            changes = [made for made in changes if made.features or made.delete or len(changes) == 1]
+            changes = [change for change in changes if change.features or change.delete or len(changes) == 1]
             batches.append(writer.prepare(changes))
-            for made in changes:
-                twin.make(made)
-                position += made.features is not None or made.attributes is not None
+            for change in changes:
+                twin.make(change)
+                position += change.features is not None or change.attributes is not None
         before = writer.shown.position
         results = writer.change(batches)
         assert all(isinstance(result, Changed) for result in results)

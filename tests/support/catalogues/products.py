@@ -27,12 +27,12 @@ TEXT = "description"
 def drawn(count: int = COUNT) -> tuple[tuple[Product, bytes], ...]:
     """Products, each with the bytes of a PNG."""
     draw = np.random.default_rng(0)
-    made = []
+    products = []
     for product in draw_products(count, seed=0):
         file = io.BytesIO()
         picture(product, draw).save(file, "PNG")
-        made.append((product, file.getvalue()))
-    return tuple(made)
+        products.append((product, file.getvalue()))
+    return tuple(products)
 
 
 def write_shop(folder: Path, count: int = COUNT) -> tuple[Path, Sources]:

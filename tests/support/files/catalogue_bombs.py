@@ -36,9 +36,9 @@ def archive(path: Path, **members: bytes) -> Path:
 
 
 def zeros(path: Path, start: bytes, count: int, member: str = "v") -> Path:
-    """An archive of an array that begins so and goes on with so many zeros.
+    """An archive of an array of these first bytes, followed by ``count`` zeros.
 
-    A piece of zeros is compressed once, and repeated: pieces that end with a full flush stand for themselves.
+    A piece of zeros is compressed once, and repeated: after a full flush each piece can be read without the others.
     """
     piece = bytes(PIECE)
     data = deflated(start) + deflated(piece) * (count // PIECE) + deflated(bytes(count % PIECE), zlib.Z_FINISH)
@@ -130,14 +130,14 @@ REFUSED: list[tuple[Bomb, str]] = [
 
 
 def build(source: Path, target: Path) -> tuple[int, str]:
-    """The exit code of ``omdml catalogue build`` in a process of its own with bounded data, and what it said."""
-    said = source.with_suffix(".said")
-    return ended(_build, source, target, said), said.read_text()
+    """The exit code of ``omdml catalogue build`` in a process of its own with bounded data, and its output."""
+    output = source.with_suffix(".said")
+    return ended(_build, source, target, output), output.read_text()
 
 
-def _build(source: Path, target: Path, said: Path) -> None:
+def _build(source: Path, target: Path, output: Path) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT << 20, LIMIT << 20))
-    sys.stdout = sys.stderr = said.open("w")
+    sys.stdout = sys.stderr = output.open("w")
     main(["catalogue", "build", str(target), str(source)], prog_name="omdml")
 
 

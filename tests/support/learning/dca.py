@@ -26,7 +26,7 @@ def world(seed, dims=(7, 5), items=80, events=150, classes=4):
 
 
 def with_pairs(rows, shares, draw):
-    """Triplets of which only these shares stay as they are, become a near pair alone, and become a far one alone."""
+    """Triplets, of which these three shares stay as they are, become a near pair only, or a far pair only."""
     kind, rows = draw.choice(3, len(rows), p=shares), rows.copy()
     rows[kind == 1, 2] = rows[kind == 1, 0]
     rows[kind == 2, 1] = rows[kind == 2, 0]
@@ -47,13 +47,13 @@ def served(model):
     return results
 
 
-def heard(model, margins):
+def count_margins(model, margins):
     """Count these margins (2, T) of the two experts as those of T triplets, each with a query of its own."""
     state, count = model._engine.state, margins.shape[1]
     values = np.concatenate([np.zeros((1, count)), margins])
     queries = np.arange(1, count + 1, dtype=np.uint64)
-    rest = state.hedge, np.zeros(2), np.zeros(count), state.counts, np.zeros(count), np.zeros(0)
-    assert tally(values, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *rest) == count
+    other_arrays = state.hedge, np.zeros(2), np.zeros(count), state.counts, np.zeros(count), np.zeros(0)
+    assert tally(values, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *other_arrays) == count
     state.counts[FILLED], state.sums[:] = 0, model.version
     state.made[0], state.next[0] = model.version, next_refresh(model.version)
 
@@ -72,7 +72,7 @@ def in_chunks(model, rows, features, sizes, weights=None):
 
 
 def in_units(near, others, added, dtype=np.float64):
-    """Covariances as a search near earlier rows takes them."""
+    """Covariances in the form that a search near earlier rows takes."""
     S = (near / added + np.eye(len(near))).astype(dtype)
     units = {name: float(np.trace(other)) for name, other in others.items()}
     return ScaledCovariances(

@@ -16,7 +16,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate.history.archive import folder_of, put_file
-from omdml.workers.operate.history.archived import look
+from omdml.workers.operate.history.archived import find_records
 from omdml.workers.operate.history.bootstrap import adopt, job_of, learned
 from omdml.workers.operate.history.engines import alone
 from omdml.workers.wiring.models import open_specs
@@ -97,7 +97,9 @@ class History(World):
     def summed(self, archive: str, engine=alone, chunks: int = 2, **options):
         """Sum up the archive; returns the learned model."""
         job = job_of(self.name, self.spec, self.configuration, open_specs, self.placement, SECRET, SPAN)
-        return learned(job, self.spec, look([archive], self.home.number, None), engine, chunks=chunks, **options)
+        return learned(
+            job, self.spec, find_records([archive], self.home.number, None), engine, chunks=chunks, **options
+        )
 
     def adopted(self, archive: str, store, replace: bool = False, **options):
         """Begin the model in a store from the archive."""

@@ -50,7 +50,7 @@ def labelled(seed=0, labels=12, each=20):
     draw = np.random.default_rng(seed)
     label = np.repeat(np.arange(labels), each)
     signal = draw.normal(0, 1, (labels, 6))[label] + draw.normal(0, 0.4, (labels * each, 6))
-    return {"told": signal, "noise": draw.normal(0, 1.5, (labels * each, 10))}, label
+    return {"signal": signal, "noise": draw.normal(0, 1.5, (labels * each, 10))}, label
 
 
 def judged_by_label(label, count, seed=0):
@@ -61,10 +61,10 @@ def judged_by_label(label, count, seed=0):
         others = draw.choice(np.flatnonzero(label != label[first]), 2, replace=False)
         return np.array([first, *others])
 
-    made = []
-    while len(made) < count:
+    drawn = []
+    while len(drawn) < count:
         q, r = draw.integers(0, len(label), 2)
         if label[q] == label[r] and q != r:
             others = draw.choice(np.flatnonzero(label != label[q]), (3, 3))
-            made.append(Judgement(np.array([q]), (some_set(r),), tuple(others)))
-    return made
+            drawn.append(Judgement(np.array([q]), (some_set(r),), tuple(others)))
+    return drawn

@@ -19,14 +19,14 @@ def features(seed=0):
     return {modality: draw.normal(0, 1, (ITEMS, d)) for modality, d in DIMS.items()}
 
 
-def made(name, **options):
-    """A learner of two modalities, small."""
-    small = {"rank": 3} if "rank" in inspect.signature(LEARNERS[name]).parameters else {}
-    return LEARNERS[name](dims=DIMS, **{**small, **OPTIONS.get(name, {}), **options})
+def small_learner(name, **options):
+    """A learner of two modalities, of rank 3 if it has one."""
+    rank = {"rank": 3} if "rank" in inspect.signature(LEARNERS[name]).parameters else {}
+    return LEARNERS[name](dims=DIMS, **{**rank, **OPTIONS.get(name, {}), **options})
 
 
 def comparisons(name, count=EVENTS, seed=0):
-    """Comparisons of a kind that this learner takes, and what else they bring."""
+    """Comparisons of a kind that this learner takes, and their columns, such as margins."""
     draw, accepts = np.random.default_rng(seed), LEARNERS[name].accepts
     if "set" in accepts:
         sets = [draw.choice(ITEMS, draw.integers(1, 4), replace=False) for _ in range(3 * count)]
@@ -42,6 +42,6 @@ def comparisons(name, count=EVENTS, seed=0):
 
 
 def learn(model, rows, columns, begin=0, end=None, items=None):
-    """A part of the comparisons, in one call."""
+    """Have a model learn a part of the comparisons, in one call."""
     part = {column: values[begin:end] for column, values in columns.items()}
     return model.learn_many(rows[begin:end], items or features(), **part)

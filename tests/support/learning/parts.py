@@ -30,7 +30,7 @@ def hot_world(folder, partitions=4, models=None, guard=None) -> World:
 
 
 def with_models(world, models) -> None:
-    """From now on these models are configured, as a file would."""
+    """Configure these models from now on, as a new configuration file would."""
     catalogues = {"items": {"path": world.configuration.catalogues["items"].path}}
     world.configuration = load(None, {}, {"catalogues": catalogues, "models": models, "guard": {"on": False}})
 
@@ -61,7 +61,7 @@ def published(world):
 
 
 def whole(world) -> DCA:
-    """What the newest checkpoint of the whole model holds."""
+    """The learner in the newest checkpoint of the merged model."""
     return DCA.from_bytes(world.store.peek("hot").state)
 
 
@@ -72,13 +72,13 @@ def spec_of(world):
 
 def rows_of(records: Iterable[Record | Event], model="hot") -> np.ndarray:
     """The triplets of a model among these records, as rows of the catalogue."""
-    letters = [json.loads(record.value) for record in records]
+    payloads = [json.loads(record.value) for record in records]
     names = ("query", "relevant", "irrelevant")
-    return np.array([[int(event[name][1:]) for name in names] for event in letters if event["model"] == model])
+    return np.array([[int(event[name][1:]) for name in names] for event in payloads if event["model"] == model])
 
 
 def alone(start: DCA, records: Iterable[Record | Event], features: Mapping[str, np.ndarray], model: str = "hot") -> DCA:
-    """What one partition's events make of a learner, one after the other."""
+    """A copy of a learner that has learned the events of one partition, in order."""
     learner = DCA.from_bytes(start.to_bytes())
     rows = rows_of(records, model)
     if len(rows):

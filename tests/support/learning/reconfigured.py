@@ -8,7 +8,7 @@ EVENTS = list(events(100))
 
 
 def learned(folder, count=45, store=None, **options):
-    """A world whose worker learned so many events, and left."""
+    """A world whose worker learned this many events, and ended."""
     world = World(folder, **options)
     world.store = store or world.store
     world.send(*EVENTS[:count])

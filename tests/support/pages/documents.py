@@ -57,7 +57,7 @@ def block_that_begins(text: str, beginning: str) -> str:
 
 
 def operators_commands(heading: str) -> dict[str, list[str]]:
-    """What the runbook says under this heading that operators call, in one kind of installation."""
+    """The commands that the runbook gives operators under this heading, for one kind of installation."""
     section = re.split(r"^#", read("deploy/RUNBOOK.md").partition(f"\n#### {heading}\n")[2], flags=re.MULTILINE)[0]
     listed = (item.split("\n\n")[0].partition(":") for item in re.split(r"^- ", section, flags=re.MULTILINE)[1:])
     return {name: INLINE.findall(text) for name, _, text in listed}

@@ -131,7 +131,7 @@ class Booted:
         return self.inside(self.systemd.program("systemctl"), *arguments)
 
     def inside(self, *command: str | Path) -> str:
-        """Run a program beside systemd; returns its output."""
+        """Run a program in the booted system; returns its output."""
         first = self._first_process()
         if first is None:
             return ""

@@ -18,7 +18,7 @@ class Certificate(NamedTuple):
 
 
 class Authority:
-    """Signs certificates; whoever trusts :attr:`certificate` trusts these."""
+    """Signs certificates; clients that trust :attr:`certificate` trust these."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
@@ -29,13 +29,13 @@ class Authority:
 
     def issue(self, name: str, *hosts: str) -> Certificate:
         """A certificate for these hosts: ``DNS:localhost``, ``IP:127.0.0.1``; without one, a client's."""
-        made = Certificate(*(self._folder / f"{name}.{kind}" for kind in ("pem", "key", "both.pem")))
+        certificate = Certificate(*(self._folder / f"{name}.{kind}" for kind in ("pem", "key", "both.pem")))
         names = ["-addext", f"subjectAltName={','.join(hosts)}"] if hosts else []
-        openssl("req", "-x509", *_new_key(made.key), "-subj", f"/CN={name}", *names, "-CA", self.certificate,
+        openssl("req", "-x509", *_new_key(certificate.key), "-subj", f"/CN={name}", *names, "-CA", self.certificate,
                 "-CAkey", self._key, "-addext", "basicConstraints=critical,CA:FALSE", "-days", DAYS,
-                "-out", made.certificate)  # fmt: skip
-        made.both.write_text(made.key.read_text() + made.certificate.read_text())
-        return made
+                "-out", certificate.certificate)  # fmt: skip
+        certificate.both.write_text(certificate.key.read_text() + certificate.certificate.read_text())
+        return certificate
 
 
 def openssl(*arguments: str | Path) -> None:

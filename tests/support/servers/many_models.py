@@ -66,14 +66,15 @@ class Place:
 def learn(place, version):
     """Have a worker learn every model up to this version, and leave."""
     worker = place.worker()
-    wait_for(lambda: place.learned(version), "everything learned", 60, worker)
+    wait_for(lambda: place.learned(version), "everything to be learned", 60, worker)
     assert worker.stop() == 0
 
 
-def learn_what_is_old(place):
+def learn_first_two_partitions(place):
     """Have a worker learn all of the first two partitions, on which models live, and leave."""
     worker = place.worker()
     configuration = load(str(place.path), {}, {})
     wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
-    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2]), "what is old", 60, worker)
+    learned_all = lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2])  # noqa: E731
+    wait_for(learned_all, "the first two partitions to be learned", 60, worker)
     assert worker.stop() == 0

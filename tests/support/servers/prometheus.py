@@ -35,7 +35,7 @@ def faster(text: str, times: int = FASTER) -> str:
 
 
 class Prometheus(Server):
-    """A Prometheus that scrapes these ports of 127.0.0.1, by job, and evaluates the rules, so many times faster."""
+    """A Prometheus that scrapes these ports of 127.0.0.1, by job, and evaluates the rules, ``times`` times faster."""
 
     name = "prometheus"
 

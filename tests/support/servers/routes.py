@@ -62,7 +62,7 @@ class Route:
         self._producer.close(timeout=1.0)
 
     def send(self, count, keys=None):
-        """Send so many events, and wait until all are acknowledged; ``keys`` makes a key from the model's name."""
+        """Send ``count`` events, and wait until all are acknowledged; ``keys`` makes a key from the model's name."""
         sent = {}
         for _ in range(count):
             number, model = sum(self._places.values()), f"shop-{self._draw.randrange(MODELS)}"

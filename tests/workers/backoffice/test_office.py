@@ -1,4 +1,4 @@
-"""The process beside a node: it does jobs, ends in peace, and is started again when it ended otherwise."""
+"""The process beside a node: it does jobs, ends by itself when nobody asks, and is started again if it has ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_process_that_ended_is_started_again_and_a_killed_one_is_reported(desk
     desk._process.wait()
     with pytest.raises(JobError, match="ended before it answered"):
         letters(desk)
-    # A start takes seconds, so the one that is started again is the one that nobody asks.
+    # Only the process that is started here ends after so short a silence. The next one waits as long as ever.
     with monkeypatch.context() as impatient:
         impatient.setattr(office, "IDLE_S", 0.01)
         assert letters(desk)["total"] == 0

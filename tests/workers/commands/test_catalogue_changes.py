@@ -49,7 +49,7 @@ def test_a_bad_line_says_which_and_what_was_made_before(tmp_path):
     assert MappedCatalogue(tmp_path / "c").shown.items == ITEMS + 1
 
 
-def test_a_build_tells_kinds_of_attributes_and_the_cell_that_made_numbers_text(tmp_path):
+def test_a_build_names_kinds_of_attributes_and_the_cell_that_made_them_text(tmp_path):
     rows = ["id,color.0,price,sale,title", "a,1,9.5,true,cup", "b,2,3,false,mug", 'c,3,"9,50",true,bag']
     (tmp_path / "items.csv").write_text("\n".join(rows))
     lines = run("build", tmp_path / "c", tmp_path / "items.csv").stdout.splitlines()

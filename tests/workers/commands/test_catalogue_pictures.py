@@ -17,7 +17,7 @@ from tests.support.catalogues.products import COUNT, TEXT, drawn, write_shop
 from tests.support.deep import deep_after
 from tests.support.waiting import comes_true
 
-# More than are described without processes.
+# More pictures than are described without other processes.
 MANY = pool.FEW + 100
 OMDML = [sys.executable, "-m", "omdml.workers.cli", "catalogue", "build"]
 
@@ -66,7 +66,7 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     assert not (tmp_path / "c").exists()
     for worker in workers:
         assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 120)
-    # So few are described without processes.
+    # So few pictures are described without other processes.
     _, sources = write_shop(tmp_path / "few")
     again = built(tmp_path / "c", "--pictures", sources.pictures, "--no-map")
     assert again.exit_code == 0, again.output
@@ -74,12 +74,12 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     assert len(MappedCatalogue(tmp_path / "c").ids) == COUNT
 
 
-@pytest.mark.parametrize("how", deep_after(1, [signal.SIGINT, signal.SIGTERM]))
-def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
+@pytest.mark.parametrize("number", deep_after(1, [signal.SIGINT, signal.SIGTERM]))
+def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, number):
     folder = tmp_path / "pictures"
     folder.mkdir()
-    for number in range(MANY):
-        (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
+    for picture in range(MANY):
+        (folder / f"p{picture}.png").write_bytes(drawn()[picture % COUNT][1])
     build = subprocess.Popen(
         [*OMDML, str(tmp_path / "c"), "--pictures", str(folder)],
         stderr=subprocess.DEVNULL,
@@ -87,6 +87,6 @@ def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert comes_true(lambda: (tmp_path / ".c.unfinished" / ".described").exists() and children_of(build.pid), 120)
-    build.send_signal(how)
+    build.send_signal(number)
     assert build.wait(60) != 0
     assert not (tmp_path / "c").exists()

@@ -19,7 +19,7 @@ BEFORE = "id,color.0,color.1,size.0\na,0,1,2\nb,1,0,3\nc,1,1,4\n"
     ],
     ids=["other dimensions", "the same dimensions"],
 )
-def test_what_to_do_next_and_where_the_old_catalogue_lies_is_said(tmp_path, after, expected, unexpected):
+def test_a_replacement_says_what_to_do_next_and_where_the_old_one_lies(tmp_path, after, expected, unexpected):
     def built(table, *options):
         (tmp_path / "items.csv").write_text(table)
         target, source = str(tmp_path / "items"), str(tmp_path / "items.csv")
@@ -32,11 +32,11 @@ def test_what_to_do_next_and_where_the_old_catalogue_lies_is_said(tmp_path, afte
     assert expected in output
     assert unexpected not in output
     assert f"{tmp_path}/items.previous" in output
-    # Processes that run have the folder open that the same items replace, too.
+    # A catalogue of the same items is another folder, too: processes that run still have the old one open.
     assert "models go on. Restart the workers, then the nodes" in built(after, "--replace")
 
 
-def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_path):
+def test_changes_after_the_build_are_counted_and_dropped_only_after_a_yes(tmp_path):
     target, source = str(tmp_path / "items"), tmp_path / "items.csv"
     source.write_text("id,color.0,color.1,price\na,0,1,2\nb,1,0,3\nc,1,1,4\n")
 
@@ -79,7 +79,7 @@ def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_p
     assert "Replace it?" not in build("--replace", input="y\n").output
 
 
-def test_later_changes_of_a_damaged_catalogue_are_said_to_be_unknown(tmp_path):
+def test_later_changes_of_a_damaged_catalogue_are_reported_as_unknown(tmp_path):
     (tmp_path / "items.csv").write_text(BEFORE)
     build = ["catalogue", "build", str(tmp_path / "items"), str(tmp_path / "items.csv"), "--no-map"]
     assert CliRunner().invoke(main, build).exit_code == 0

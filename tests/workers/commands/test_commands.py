@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import ConfigurationError
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
+from omdml.workers.commands.options import print_table
 from omdml.workers.configuration.loading import load
 from omdml.workers.wiring import feedback_log, kafka_topic
 from omdml.workers.wiring.feedback_log import open_sink
@@ -29,11 +30,12 @@ from tests.support.worlds import catalogue, run_until_idle
         (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
     ],
 )
-def test_a_name_or_a_number_that_is_none_is_reported_as_such(tmp_path, command, says):
+def test_a_name_file_or_number_that_cannot_be_used_is_refused(tmp_path, command, says):
     file = tmp_path / "omdml.toml"
     file.write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n[store]\nurl = "dir:{tmp_path}/state"\n')
     DirectoryStore(tmp_path / "state").make()
     refused = CliRunner().invoke(main, [*command, "-c", str(file)])
+    assert refused.exit_code != 0
     assert says in " ".join(refused.output.split())
 
 
@@ -51,18 +53,18 @@ def test_a_rollback_and_a_pin_say_which_version_was_live_before(tmp_path):
 
 @pytest.mark.parametrize("command", [("rehome",), ("rewind", "--yes")])
 def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(tmp_path, monkeypatch, command):
-    # A worker that still runs may save what came behind the ends that were seen.
-    looked = []
+    # A worker that still runs may save events from behind the ends that were looked at.
+    topics_looked_at = []
 
     def refuse(log, store):
         raise ConfigurationError("stop the workers first")
 
     monkeypatch.setattr(feedback_log, "require_stopped", refuse)
-    monkeypatch.setattr(kafka_topic, "look_at_topic", looked.append)
+    monkeypatch.setattr(kafka_topic, "look_at_topic", topics_looked_at.append)
     environment = {"OMDML_LOG__KIND": "kafka", "OMDML_STORE__URL": f"dir:{tmp_path}/state"}
     refused = CliRunner().invoke(main, ["topics", *command], env=environment)
     assert "stop the workers first" in " ".join(refused.output.split())
-    assert looked == []
+    assert topics_looked_at == []
 
 
 def test_a_rewind_of_a_log_in_files_is_refused_before_it_asks(tmp_path):
@@ -83,7 +85,7 @@ def test_a_command_that_needs_stopped_workers_must_know_their_group(named, tmp_p
     assert "says that group 'omdml' reads this log" in " ".join(refused.output.split())
 
 
-# A terminal clears the screen, rings, changes its title, begins a forged line; the last one turns the text around.
+# A terminal that is sent this clears the screen, rings, changes its title, begins a forged line, and turns text around.
 OBEYED = "m-\x1b[2J\x07\x1b]0;title\x07\nforged\x9b31m\u202e\x7f\x00"
 
 
@@ -131,12 +133,18 @@ def test_no_command_prints_what_a_terminal_would_obey_whatever_senders_named(nam
 
 def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
     lines = CliRunner().invoke(main, ["letters", "list", "--json", "-c", str(named)]).output.splitlines()
-    places = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
-    assert len(places) == 3
-    for place in places:
-        answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
+    positions = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
+    assert len(positions) == 3
+    for position in positions:
+        answer = CliRunner().invoke(main, ["letters", "explain", position, "-c", str(named)])
         assert answer.exit_code == 0, answer.output
         assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+
+
+def test_the_position_of_a_letter_can_be_copied_from_the_list(capsys):
+    position = f"{'f' * 32}/0/1099511627776"
+    print_table(("position", "logged", "since then", "event"), [(position, "2026-11-28 12:00:00", "x" * 60, "y" * 60)])
+    assert position in capsys.readouterr().out
 
 
 def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_path, monkeypatch):
@@ -146,11 +154,11 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
         '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
     event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
-    # Both events were learned.
+    # These two are learned, and the three records below become letters.
     lines = [json.dumps(event | {"at": time}) for time in (1e308, 1e15)]
     refused = json.dumps(event | {"query": "nobody"})
-    lines += [json.dumps({"record": {"logged": place, "key": None, "headers": [], "value": refused}})
-              for place in (1e308, -1e308, 1e12)]  # fmt: skip
+    lines += [json.dumps({"record": {"logged": time, "key": None, "headers": [], "value": refused}})
+              for time in (1e308, -1e308, 1e12)]  # fmt: skip
     (tmp_path / "feedback").mkdir()
     (tmp_path / "feedback" / "00000001.jsonl").write_text("\n".join(lines) + "\n")
     worker = build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
@@ -164,8 +172,8 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
     listed = CliRunner().invoke(main, ["letters", "list"]).output
     assert ("3 unknown_item" in listed, "1e+308 s since 1970" in listed) == (True, True), listed
     for letter in map(json.loads, CliRunner().invoke(main, ["letters", "list", "--json"]).output.splitlines()):
-        place = f"{letter['partition'][1]}/{letter['offset']}"
-        assert CliRunner().invoke(main, ["letters", "explain", place]).exit_code == 0
+        position = f"{letter['partition'][1]}/{letter['offset']}"
+        assert CliRunner().invoke(main, ["letters", "explain", position]).exit_code == 0
 
 
 def test_a_command_that_asks_says_what_to_do_if_nobody_can_answer(tmp_path, monkeypatch):
@@ -187,7 +195,7 @@ def test_a_command_that_asks_says_what_to_do_if_nobody_can_answer(tmp_path, monk
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_a_configuration_that_is_no_regular_file_is_refused_and_not_passed_over(tmp_path, monkeypatch, make):
+def test_a_configuration_that_is_no_regular_file_is_refused_not_ignored(tmp_path, monkeypatch, make):
     make(tmp_path / "omdml.toml")
     monkeypatch.chdir(tmp_path)
     refused = CliRunner().invoke(main, ["models", "list"])

@@ -1,3 +1,5 @@
+"""``omdml compare-live``: the clicks of an experiment, added up over nodes."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,7 +30,7 @@ def nodes(tmp_path):
 
 
 def clicks(url, sessions):
-    """A click of each session, always on the first item; answers how many the second ranking brought."""
+    """Click on the first item in each session; returns how many of the clicked items the second ranking brought."""
     with Client(url, model="shop") as client:
         for session in sessions:
             answer = client.search("i5", session=session)
@@ -42,12 +44,12 @@ def run(*words):
 
 
 def test_counts_of_several_nodes_are_added_up(nodes):
-    second = [clicks(url, [f"{url} {number}" for number in range(5)]) for url in nodes]
+    second = sum(clicks(url, [f"{url} {number}" for number in range(5)]) for url in nodes)
     code, message = run("--node", nodes[0], "--node", nodes[1])
     assert code == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in message.splitlines() if line.startswith("│")]
-    assert rows[1] == ["shop version 0", str(sum(second)), str(sum(second))]
-    assert rows[0] == ["shop", str(10 - sum(second)), str(10 - sum(second))]
+    assert rows[1] == ["shop version 0", str(second), str(second)]
+    assert rows[0] == ["shop", str(10 - second), str(10 - second)]
     assert "10 searches interleaved" in message
     assert "of the decided searches" in message
 
@@ -62,4 +64,4 @@ def test_an_unknown_experiment_is_refused_with_those_that_run(nodes):
     code, message = run("metrics", "--node", nodes[0])
     assert code == 2
     assert "no experiment 'metrics' runs at" in message
-    assert "known: metric" in message
+    assert "running are: metric" in message

@@ -1,4 +1,4 @@
-"""``omdml deploy export`` writes what runs omdml, and nothing over what is there."""
+"""``omdml deploy export`` writes the files that run omdml, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def files(folder):
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_an_empty_or_missing_folder_gets_all_files(tmp_path, there):
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_empty_or_missing_folder_gets_all_files(tmp_path, exists):
     folder = tmp_path / "below/here"
-    if there:
+    if exists:
         folder.mkdir(parents=True)
     done = export(folder)
     assert done.exit_code == 0, done.output
@@ -57,10 +57,10 @@ def test_an_empty_or_missing_folder_gets_all_files(tmp_path, there):
     assert (folder / "container/start.sh").stat().st_mode & 0o111
 
 
-def test_what_is_in_a_folder_stays_and_nothing_is_added(tmp_path):
+def test_a_folder_that_is_not_empty_is_left_as_it_is(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for place in (tmp_path, tmp_path / "mine"):
-        done = export(place)
+    for target in (tmp_path, tmp_path / "mine"):
+        done = export(target)
         assert done.exit_code == 2
         assert "is not an empty folder: name one that is empty, or that does not exist yet" in done.output
     assert files(tmp_path) == {"mine"}
@@ -78,12 +78,13 @@ def test_every_folder_of_deploy_is_either_written_or_for_the_repository_alone():
     assert folders == {*deployment.FOLDERS, "examples", "images", "local", "producers"}
 
 
-def test_the_image_takes_what_its_file_names_into_the_build():
+def test_the_build_of_the_image_is_given_what_it_needs_and_no_missing_file():
     ignored = read("deploy/container/Dockerfile.dockerignore").splitlines()
     taken = {line[1:] for line in ignored if line.startswith("!")}
     image = read("deploy/container/Dockerfile")
-    # The folder of start.sh, here and in what is exported.
-    assert {"deploy", "container", "constraints.txt"} <= taken
+    # A wheel is built of these, and start.sh lies in `deploy` here, and in `container` in what is exported.
+    wheel = {"omdml", "streams", "workers", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md"}
+    assert wheel | {"deploy", "container", "constraints.txt"} <= taken
     assert "*container/start.sh" in image
     assert {path for path in taken if not (ROOT / path).exists()} == {"container"}
     assert (ROOT / Path("deploy/container/start.sh")).stat().st_mode & 0o111

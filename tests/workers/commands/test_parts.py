@@ -38,19 +38,19 @@ def installation(tmp_path_factory):
     return file
 
 
-def said(*command):
+def run(*command):
+    """The exit code of a command, and what it prints, in one line."""
     answer = CliRunner().invoke(main, list(command))
     return answer.exit_code, " ".join(answer.output.split())
 
 
 def test_history_and_inspect_show_the_vector_and_its_replay_has_the_same_bytes(installation, tmp_path):
-    _, text = said("history", "hot", "--json", "-c", str(installation))
     lines = CliRunner().invoke(main, ["history", "hot", "--json", "-c", str(installation)]).output.splitlines()
     vector = json.loads(lines[-1])["vector"]
     assert vector.startswith("0:")
-    assert vector in said("history", "hot", "-c", str(installation))[1]
-    assert vector in said("inspect", "hot", "-c", str(installation))[1]
-    code, text = said(
+    assert vector in run("history", "hot", "-c", str(installation))[1]
+    assert vector in run("inspect", "hot", "-c", str(installation))[1]
+    code, text = run(
         "replay", "--model", "hot", "--vector", vector, "--save", str(tmp_path / "s"), "-c", str(installation)
     )
     assert code == 0, text
@@ -71,21 +71,18 @@ def test_history_and_inspect_show_the_vector_and_its_replay_has_the_same_bytes(i
     ],
 )
 def test_what_a_model_in_parts_cannot_do_is_refused_with_what_to_do_instead(installation, command, says):
-    code, text = said(*command, "-c", str(installation))
+    code, text = run(*command, "-c", str(installation))
     assert code != 0
     assert says in text
 
 
 def test_models_are_listed_with_their_parts(installation):
-    assert "a part of hot" in said("models", "list", "-c", str(installation))[1]
+    assert "a part of hot" in run("models", "list", "-c", str(installation))[1]
 
 
 def test_copy_reset_and_delete_take_the_whole_model(installation):
-    assert "version" in said("models", "copy", "hot", "old", "-c", str(installation))[1]
-    assert (
-        "all of its 1 parts are at their start" in said("models", "reset", "hot", "--yes", "-c", str(installation))[1]
-    )
-    assert "hot: deleted" in said("models", "delete", "hot", "--yes", "-c", str(installation))[1]
-    left = said("models", "list", "-c", str(installation))[1]
-    assert "a part of hot" not in left
-    assert "goes live with the next worker" in said("models", "copy", "old", "hot", "-c", str(installation))[1]
+    assert "version" in run("models", "copy", "hot", "old", "-c", str(installation))[1]
+    assert "each of its parts (1) is at its start" in run("models", "reset", "hot", "--yes", "-c", str(installation))[1]
+    assert "hot: deleted" in run("models", "delete", "hot", "--yes", "-c", str(installation))[1]
+    assert "a part of hot" not in run("models", "list", "-c", str(installation))[1]
+    assert "goes live with the next worker" in run("models", "copy", "old", "hot", "-c", str(installation))[1]

@@ -21,11 +21,11 @@ PRICES = [msgspec.json.encode({"id": f"i{n}", "price": n}) for n in range(120)]
 
 @pytest.fixture
 def shop(tmp_path):
-    made = Shop(tmp_path)
+    shop = Shop(tmp_path)
     for _ in range(2):
-        made.learn()
-        made.publish()
-    return made
+        shop.learn()
+        shop.publish()
+    return shop
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def server(shop):
 
 @pytest.fixture
 def omdml(server):
-    """Runs a command; answers its exit code and its lines."""
+    """Runs a command; returns its exit code and its lines."""
 
     def run(*words):
         environment = {"OMDML_NODE__TOKEN": TOKEN, "COLUMNS": "160"}
@@ -50,12 +50,13 @@ def omdml(server):
     return run
 
 
-def answered(server, **asked):
+def answered(server, **query):
+    """The node's own answer to a query."""
     with client_of(server, headers={"authorization": f"Bearer {TOKEN}"}) as client:
-        return client.post("/search", json=asked).raise_for_status().json()
+        return client.post("/search", json=query).raise_for_status().json()
 
 
-def test_a_search_shows_items_attributes_and_what_distances_are_made_of(omdml, server):
+def test_a_search_shows_items_attributes_and_the_parts_of_distances(omdml, server):
     words = ["--filter", '{"price": {"lt": 60}}', "--field", "price", "--explain", "-k", "3", "--exclude", "i8"]
     code, lines = omdml("search", "i5", *words)
     expected = answered(server, id="i5", k=3, filter={"price": {"lt": 60}}, fields=["price"], exclude=["i8"])["items"]
@@ -73,7 +74,7 @@ def test_a_search_may_start_from_several_items_and_from_vectors(omdml, server):
     code, (line,) = omdml("search", "i5", "i6", "--features", json.dumps(raw), "-k", "4", "--json")
     expected = answered(server, ids=["i5", "i6"], features=raw, k=4)
     assert code == 0
-    # The node's answer has no field that says nothing, such as "parent": null. Nor has this.
+    # Neither the node's answer nor this one has a field without a value, such as "parent": null.
     assert json.loads(line) | {"took_s": 0} == expected | {"took_s": 0}
 
 
@@ -131,7 +132,7 @@ def test_two_versions_are_compared(omdml):
         (["compare", "i5", "21"], 1, "version 21"),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, expected):
+def test_a_search_that_cannot_be_answered_says_why_in_a_sentence(omdml, words, code, expected):
     ended, lines = omdml(*words)
     assert ended == code
     assert expected in " ".join(lines)

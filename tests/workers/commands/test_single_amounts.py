@@ -47,7 +47,7 @@ def test_one_number_as_all_that_a_table_with_texts_is_compared_by_is_a_warning(t
 
     table = "id,size_1,title,product type,price\na,1,red mug,mug,2\nb,2,blue cup,cup,3\nc,3,green bowl,bowl,4\n"
     message = warning(table)
-    assert message.startswith("warning: the only vectors are one number an item, modality 'size'")
+    assert message.startswith("warning: each item has only one number as its vector, modality 'size'")
     assert "Texts were left out of the vectors: title, product type." in message
     assert "build again with --replace --text title --text 'product type'." in message
     assert warning(table, "--text", "title") == ""

@@ -1,4 +1,4 @@
-"""Who asks for help, or made a mistake in the configuration, does not wait for what learns and serves."""
+"""Help, and errors about the configuration, come without waiting for the code that learns and serves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 @contextmanager
 def running(slow):
-    """Runs commands in a process; answers the exit code, the output, and what of ``slow`` was imported so far."""
+    """Runs commands in one process; each gives its exit code, its output, and what of ``slow`` was imported so far."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-c", RUN], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -53,7 +53,7 @@ def running(slow):
 
 @pytest.fixture(scope="module")
 def omdml():
-    """Runs a command in a folder; answers its exit code, its output, and what is slow of all imported so far."""
+    """Runs a command in a folder; returns its exit code, its output, and the slow modules that were imported so far."""
     with running(SLOW) as run:
         yield run
 
@@ -82,7 +82,7 @@ def test_help_imports_nothing_slow(omdml, tmp_path, arguments, says):
         ('[log]\nkind = "kafka"\nservrs = "a:9092"\n', "did you mean 'servers'?"),
         ('[store]\nurl = ""\n', "store.url is ''"),
         ('[worker]\nbind = "9000"\n', "worker.bind is '9000'"),
-        # of several mistakes, one that needs no learner to be seen
+        # Of several mistakes, this one can be seen without any learner.
         ('[node]\nbind = "8080"\n[catalogues.items]\npath = "items"\n[models.shop]\nrnk = 3\n', "node.bind is '8080'"),
         ("[models.shop]\n", "there is no catalogue"),
         ('[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdl"\n', "did you mean 'lomdml'?"),
@@ -99,7 +99,7 @@ def test_a_mistake_in_the_configuration_is_reported_without_slow_imports(omdml, 
 
 @pytest.fixture(scope="module")
 def omdml_with_learners():
-    """The same, of what is slow in learners: for mistakes in their options. Learners need numpy."""
+    """The same for mistakes in options of learners, which need numpy: it is not counted as slow here."""
     with running(("numba", "scipy", "kafka", "redis", "rich", "structlog")) as run:
         yield run
 
@@ -149,8 +149,10 @@ def configured_commands(group=main, path=()):
 def test_every_command_reports_a_mistake_without_slow_imports(omdml, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "bad.toml").write_text('[log]\nkind = "nonsense"\n')
-    # The answer of this one is a table, which rich draws.
-    for command in sorted(set(configured_commands()) - {("config", "check")}):
+    # `config check` answers with a table, which rich draws.
+    commands = set(configured_commands()) - {("config", "check")}
+    assert {("worker",), ("node",), ("topics", "status")} <= commands
+    for command in sorted(commands):
         code, output, imported = omdml(tmp_path, *command, "--config", "bad.toml")
         assert [code, imported] == [2, []], command
         assert "log.kind is 'nonsense'" in output, command
@@ -163,7 +165,7 @@ def test_a_mistyped_command_is_reported_without_slow_imports(omdml, tmp_path):
 
 
 def test_a_router_and_commands_about_logs_load_nothing_of_learners():
-    # A second of processor at each start; stores and catalogues bring what they need when they are opened.
+    # They would take a second of processor time at each start. Stores and catalogues import what they need when opened.
     code = (
         "import sys; from omdml.workers.wiring import dead_letters, feedback_log, kafka_topic, models, router, stores;"
         "from omdml.workers.router import condition; print(*sys.modules)"

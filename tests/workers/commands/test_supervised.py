@@ -70,7 +70,7 @@ def place(tmp_path):
         yield Place(tmp_path, listening)
 
 
-def test_a_process_tells_systemd_and_its_probes_how_it_is(place):
+def test_systemd_and_probes_hear_whether_a_process_is_ready_and_alive(place):
     serving = f"serving http://127.0.0.1:{place.ports['node']}"
     # The worker ends before the node starts, so that each of them is heard alone.
     for role, status in (("worker", "learning, 1 partition"), ("node", serving)):

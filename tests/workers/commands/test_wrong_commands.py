@@ -1,4 +1,4 @@
-"""What is said about commands that do not exist, and about catalogues whose folder was not named."""
+"""Errors about commands that do not exist, and about a catalogue whose folder was not named."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_command_that_is_suggested_exists():
             command_or_group = command_or_group.commands[word]
 
 
-def test_an_input_given_in_place_of_the_folder_is_recognised(tmp_path, monkeypatch):
+def test_an_input_in_the_place_of_the_catalogues_folder_is_recognised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("image.npy", np.eye(3))
     np.save("my text.npy", np.eye(3))

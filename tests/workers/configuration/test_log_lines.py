@@ -1,4 +1,4 @@
-"""Lines of a process's own log: a traceback if there is one, and no word about it if there is none."""
+"""Lines of a process's own log: what they hold, and that the process goes on if nobody can write them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(log_lines):
     assert "exc_info" not in line
 
 
-def test_what_only_a_developer_asks_for_is_not_written(log_lines):
+def test_debug_lines_are_not_written_by_default(log_lines):
     structlog.get_logger().debug("model_dropped", model="user-1")
     assert log_lines() == []
 
@@ -56,13 +56,17 @@ def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):
 
 
 def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
-    # its disk is full; what reads it has ended; it was closed
+    # Its disk is full, its reader has ended, it was closed, or there never was one.
+    failures = []
+
     class Full(io.StringIO):
         def write(self, text):
+            failures.append("full")
             raise OSError(errno.ENOSPC, "No space left on device")
 
     class Unread(io.StringIO):
         def flush(self):
+            failures.append("unread")
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     closed = io.StringIO()
@@ -75,3 +79,4 @@ def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
             structlog.get_logger().error("store_lost", error="out of reach")
     finally:
         structlog.configure(**before)
+    assert set(failures) == {"full", "unread"}

@@ -9,7 +9,7 @@ from omdml.workers.configuration.loading import load
 
 
 def configured(**models):
-    """These models on two catalogues; dashes and stars are spelled out."""
+    """A configuration of these models on two catalogues. In names ``__`` stands for a dash and ``_all`` for a star."""
     named = {
         name.replace("__", "-").replace("_all", "*"): {"catalogue": "a", **model} for name, model in models.items()
     }
@@ -17,8 +17,10 @@ def configured(**models):
 
 
 def test_a_pattern_and_a_name_may_begin_from_a_named_model():
-    results = configured(main={"memory": 9}, user___all={"parent": "main", "memory": 500}, shop={"parent": "main"})
-    assert [model.parent for model in results.models.values()] == ["", "main", "main"]
+    configuration = configured(
+        main={"memory": 9}, user___all={"parent": "main", "memory": 500}, shop={"parent": "main"}
+    )
+    assert [model.parent for model in configuration.models.values()] == ["", "main", "main"]
 
 
 def test_a_parent_does_not_change_what_a_model_that_began_learns_with():

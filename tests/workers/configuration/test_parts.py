@@ -27,7 +27,7 @@ def configured(name="hot", **options):
         ("hot::part-3", {"parts": False}, "configure models.hot"),
     ],
 )
-def test_what_cannot_be_learned_in_parts_is_refused(name, options, says):
+def test_a_model_that_cannot_be_learned_in_parts_is_refused(name, options, says):
     with pytest.raises(ConfigurationError, match=says):
         configured(name, **options)
 
@@ -38,7 +38,7 @@ def test_a_model_in_parts_has_no_parent():
         load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
 
 
-def test_a_part_has_what_its_model_has_and_nobody_may_ask_for_it(tmp_path):
+def test_a_part_has_the_settings_of_its_model_and_no_event_may_name_it(tmp_path):
     models = {"hot": {"parts": True, "coordinates": "features"}, "*": {"coordinates": "features"}}
     items = catalogue(tmp_path / "items")
     configuration = load(None, {}, {"catalogues": {"items": {"path": str(tmp_path / "items")}}, "models": models})

@@ -1,4 +1,4 @@
-"""A process that is asked to end again, at any moment until it has ended, ends as it would have without that."""
+"""A second SIGTERM, at whatever moment, does not change how a process ends. A second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Ends:
         write(1, b"cleared")
         kill(pid, later)
 
-asked = []
-on_signals(lambda: asked.append(1))
+calls = []
+on_signals(lambda: calls.append(1))
 os.kill(os.getpid(), first)
-assert asked == [1]
+assert calls == [1]
 if moment == "while it drains":
     os.kill(os.getpid(), later)
 elif moment == "as it exits":

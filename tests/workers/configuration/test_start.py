@@ -22,19 +22,19 @@ def thresholds() -> Iterator[None]:
 
 
 def test_full_collections_pass_over_what_was_made_at_the_start() -> None:
-    made = [[] for _ in range(1000)]
+    of_the_start = [[] for _ in range(1000)]
     before = gc.get_freeze_count()
     forget_start()
-    assert gc.get_freeze_count() >= before + len(made)
-    assert not any(thing is made for thing in gc.get_objects())
+    assert gc.get_freeze_count() >= before + len(of_the_start)
+    assert not any(candidate is of_the_start for candidate in gc.get_objects())
 
 
-def test_objects_that_stay_are_not_looked_at_again_and_again() -> None:
+def test_a_million_objects_that_stay_cause_no_full_collection() -> None:
     forget_start()
-    full = gc.get_stats()[2]["collections"]
-    made = [[] for _ in range(1_000_000)]
-    assert gc.get_stats()[2]["collections"] == full
-    assert len(made) == 1_000_000
+    before = gc.get_stats()[2]["collections"]
+    staying = [[] for _ in range(1_000_000)]
+    assert gc.get_stats()[2]["collections"] == before
+    assert len(staying) == 1_000_000
 
 
 class Ring:

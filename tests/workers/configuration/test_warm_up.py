@@ -1,4 +1,4 @@
-"""A start that has to compile kernels says so; one that finds them in the cache does not."""
+"""A process that has to compile kernels says so; one that finds them in the cache does not."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.support.worlds import catalogue, events
 
 
 def test_the_first_compilation_is_reported_and_no_later_one():
-    compiled, others = [], []
-    announce_compiling(lambda: others.append("compiling"))
-    announce_compiling(lambda: compiled.append("compiling"))
+    first_announced, second_announced = [], []
+    announce_compiling(lambda: first_announced.append("compiling"))
+    announce_compiling(lambda: second_announced.append("compiling"))
 
     @njit
     def plus_one(number):
         return number + 1
 
-    assert compiled == []
+    assert first_announced == []
     assert (plus_one(1), plus_one(1.5)) == (2, 2.5)
-    assert compiled == others == ["compiling"]
+    assert first_announced == second_announced == ["compiling"]
 
 
-def test_kernels_that_come_from_the_cache_are_not_reported():
+def test_kernels_that_this_process_has_already_are_not_reported():
     warm_up([("lomdml", "float32")])
-    compiled = []
-    announce_compiling(lambda: compiled.append("compiling"))
+    announced = []
+    announce_compiling(lambda: announced.append("compiling"))
     warm_up([("lomdml", "float32")])
-    assert compiled == []
+    assert announced == []
 
 
 def test_a_missing_catalogue_is_reported_before_kernels_are_compiled(tmp_path):
@@ -52,13 +52,13 @@ def test_only_a_replay_whose_cache_lacks_a_kernel_says_that_it_compiles(tmp_path
     for event in events(50):
         sink.send(event, key="shop")
     sink.close()
-    # The kernel that takes the shortest time to compile of those that each learning calls.
+    # Of the kernels that every learning calls, this one is compiled in the shortest time.
     copy_kernels(tmp_path / "kernels", ROOT, left_out="diagonal.walk")
     (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "diagonal"\n')
-    sent = []
+    announced = []
     for name in ("cold", "warm"):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
         replay = Process(tmp_path, "replay", "--model", "shop", name=name, environment=environment)
         assert replay.wait(600) == 0, replay.said
-        sent.append("event=compiling_kernels" in replay.said)
-    assert sent == [True, False]
+        announced.append("event=compiling_kernels" in replay.said)
+    assert announced == [True, False]

@@ -1,4 +1,4 @@
-"""People at work on a real node: what reaches the log, what is measured, what happens when the node is gone."""
+"""Simulated people at work on a real node: what reaches the log, what is measured, and what stops them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def labels_file(labels, tmp_path):
     return path
 
 
-def taken(shop):
+def events_in_the_log(shop):
     """The events that the feedback log holds."""
     (partition,) = shop.log.partitions
     return [decode(record.value) for record in shop.log.read(partition, 0, 100_000)]
@@ -57,7 +57,7 @@ def work(task, labels):
 def test_a_crowd_says_exactly_as_much_as_it_is_asked_for(shop, labels, people):
     with shop.serving() as node, listening(node) as server:
         crowd = work(Task(server.url, "shop", 100, people=people), labels)
-    comparisons = taken(shop)
+    comparisons = events_in_the_log(shop)
     assert crowd.sent == len(comparisons) == 100
     assert all(event.model == "shop" and event.at for event in comparisons)
     assert len(crowd.search_s) >= 100 / 3
@@ -69,20 +69,20 @@ def test_a_person_alone_says_the_same_for_the_same_seed(tmp_path, labels):
         shop = Shop(tmp_path / run)
         with shop.serving() as node, listening(node) as server:
             work(Task(server.url, "shop", 30, people=1, seed=seed), labels)
-        events.append([(event.query, event.relevant, event.irrelevant) for event in taken(shop)])
+        events.append([(event.query, event.relevant, event.irrelevant) for event in events_in_the_log(shop)])
     assert events[0] == events[1] != events[2]
 
 
 def test_a_crowd_waits_at_every_look_until_it_may_go_on(shop, labels):
     with shop.serving() as node, listening(node) as server:
-        seen = []
+        at_looks = []
         with Crowd(Task(server.url, "shop", 40, looks=(7, 20, 40)), labels) as crowd:
             for _ in range(2):
                 until(lambda: crowd.waits)
-                seen.append((crowd.sent, crowd.at_work))
+                at_looks.append((crowd.sent, crowd.at_work))
                 crowd.go_on()
             until(lambda: not crowd.at_work)
-    assert [*seen, (crowd.sent, crowd.waits)] == [(7, True), (20, True), (40, False)]
+    assert [*at_looks, (crowd.sent, crowd.waits)] == [(7, True), (20, True), (40, False)]
 
 
 def test_a_crowd_that_is_left_while_it_waits_stops(shop, labels):
@@ -95,7 +95,7 @@ def test_a_crowd_that_is_left_while_it_waits_stops(shop, labels):
 def test_a_crowd_that_is_left_early_stops(shop, labels):
     with shop.serving() as node, listening(node) as server:
         with Crowd(Task(server.url, "shop", 1_000_000, rate=0.1), labels) as crowd:
-            pass
+            assert crowd.at_work
         assert not crowd.at_work
 
 
@@ -125,7 +125,7 @@ def test_precision_counts_the_first_ten(shop, labels):
     assert measured == pytest.approx(np.mean(shares))
 
 
-def test_map_is_refused_if_the_node_does_not_rank_everything(shop, labels):
+def test_map_is_refused_if_the_node_does_not_rank_all_items(shop, labels):
     more = Labels({**labels.of, "elsewhere": "0", "nowhere": "1"}, seed=0)
     more.held_out[:] = [item for item in more.held_out if item in labels.of]
     with (
@@ -156,25 +156,27 @@ def test_a_refusal_is_reported_in_the_nodes_words(shop):
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://host", "http://host:port", ""])
-def test_what_is_no_url_is_refused(url):
+def test_an_address_that_is_no_url_is_refused(url):
     with pytest.raises(ConfigurationError, match="expected a URL such as"):
         NodeClient(url)
 
 
-def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, monkeypatch):
+def test_a_simulation_reports_its_load_and_the_precision_before_and_after(shop, labels_file, capsys, monkeypatch):
     # Nobody learns here, so no version will come.
     monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)
     with shop.serving() as node, listening(node) as server:
         assert run_simulation(server.url, labels_file, comparisons=40, people=2) == 0
-    load, last = capsys.readouterr().out.splitlines()[-2:]
-    assert re.fullmatch(r"\d+ searches, 40 comparisons, [\d,]+ a second; search p50 .* ms; feedback p50 .* ms", load)
-    assert re.fullmatch(r"precision@10 0\.\d{3} -> 0\.\d{3} after 40 comparisons; click-to-live not yet", last)
-    assert len(taken(shop)) == 40
+    load_line, last_line = capsys.readouterr().out.splitlines()[-2:]
+    assert re.fullmatch(
+        r"\d+ searches, 40 comparisons, [\d,]+ a second; search p50 .* ms; feedback p50 .* ms", load_line
+    )
+    assert re.fullmatch(r"precision@10 0\.\d{3} -> 0\.\d{3} after 40 comparisons; click-to-live not yet", last_line)
+    assert len(events_in_the_log(shop)) == 40
 
 
-def test_a_simulation_must_know_which_of_several_models(shop, labels_file):
-    refused = pytest.raises(ConfigurationError, match=r"which model.* has models shop, other: choose one with --model")
-    with shop.node(models=("shop", "other")) as node, listening(node) as server, refused:
+def test_a_simulation_must_be_told_which_of_several_models_to_use(shop, labels_file):
+    refusal = pytest.raises(ConfigurationError, match=r"which model.* has models shop, other: choose one with --model")
+    with shop.node(models=("shop", "other")) as node, listening(node) as server, refusal:
         run_simulation(server.url, labels_file)
 
 
@@ -184,4 +186,4 @@ def test_a_simulation_does_not_choose_a_name_that_only_a_pattern_covers(shop, la
         client.get("/search", params={"id": "i1", "model": "shop-wrong"})
         with pytest.raises(ConfigurationError, match=r"which model\? .*shop-\*: choose one with --model"):
             run_simulation(server.url, labels_file)
-    assert taken(shop) == []
+    assert events_in_the_log(shop) == []

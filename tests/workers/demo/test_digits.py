@@ -49,9 +49,9 @@ def patterns_one_by_one(picture):
     counts = np.zeros((3, 3, 10))
     for row in range(8):
         for column in range(8):
-            more = [ink(picture, row + r - 1, column + c - 1) > picture[row, column] + 0.05 for r, c in AROUND]
-            changes = sum(more[place] != more[place - 1] for place in range(8))
-            pattern = sum(more) if changes <= 2 else 9
+            darker = [ink(picture, row + r - 1, column + c - 1) > picture[row, column] + 0.05 for r, c in AROUND]
+            changes = sum(darker[index] != darker[index - 1] for index in range(8))
+            pattern = sum(darker) if changes <= 2 else 9
             for i, (top, bottom) in enumerate(((0, 3), (2, 6), (5, 8))):
                 for j, (left, right) in enumerate(((0, 3), (2, 6), (5, 8))):
                     counts[i, j, pattern] += top <= row < bottom and left <= column < right
@@ -67,13 +67,13 @@ def test_pictures_and_labels_are_those_that_scikit_learn_loads(digits):
     assert digits.labels == [str(label) for label in bunch.target]
 
 
-def test_a_missing_package_of_digits_is_reported(monkeypatch):
+def test_if_scikit_learn_is_not_installed_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("omdml.workers.demo.digits.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
         load_digits()
 
 
-def test_every_digit_has_five_modalities_of_the_documented_dimensions(digits):
+def test_every_digit_has_five_modalities_of_these_dimensions(digits):
     assert {name: matrix.shape for name, matrix in digits.features.items()} == {
         name: (1797, dim) for name, dim in DIMS.items()
     }
@@ -102,9 +102,9 @@ def test_an_edge_to_the_right_votes_for_the_first_orientation_only():
     picture = np.zeros((1, 8, 8))
     picture[:, :, 4:6] = np.array([1.0, 2.0])
     votes = gradients(picture).reshape(8, 4, 4)
-    # Two pixels of column 3 have half an ink each.
+    # In this cell, the two pixels of column 3 vote with half an ink each.
     assert votes[0, 1, 1] == 1.0
-    assert votes[[1, 2, 3, 5, 6, 7], 1:3, 1].sum() == 0
+    assert votes[1:, 1:3, 1].sum() == 0
 
 
 def test_patterns_are_counted_in_overlapping_windows():
@@ -124,7 +124,7 @@ def test_fourier_magnitudes_stay_when_a_digit_moves():
     np.testing.assert_allclose(fourier(moved), fourier(pictures()), atol=1e-9)
 
 
-def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
+def test_if_scikit_learn_cannot_be_imported_the_error_says_so_too(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
         load_digits()

@@ -12,6 +12,7 @@ from omdml.workers.demo.people.labels import Labels, read_labels
 from omdml.workers.demo.people.person import Person
 
 COLOURS = ("red", "green", "blue", "grey")
+# The label of each item.
 OF = {f"i{number}": COLOURS[number % 4] for number in range(400)}
 PAGE = [f"i{number}" for number in range(60)]
 
@@ -58,19 +59,21 @@ def test_nobody_searches_for_a_held_out_item_or_marks_one(labels):
 def test_who_never_errs_says_the_truth_and_never_prefers_the_query_to_others(labels):
     comparisons = marked(labels, Habits(wrong=0.0))
     assert len(comparisons) == 900
-    assert all(right(entry) and entry.query != entry.relevant for entry in comparisons)
+    assert all(right(comparison) and comparison.query != comparison.relevant for comparison in comparisons)
 
 
 def test_who_always_errs_says_the_opposite(labels):
     comparisons = marked(labels, Habits(wrong=1.0))
     assert comparisons
-    assert all(OF[entry.irrelevant] == OF[entry.query] != OF[entry.relevant] for entry in comparisons)
+    assert all(
+        OF[comparison.irrelevant] == OF[comparison.query] != OF[comparison.relevant] for comparison in comparisons
+    )
 
 
 def test_the_wrong_share_of_marks_is_wrong(labels):
     comparisons = marked(labels, Habits(wrong=0.05, marks=1), searches=8000)
-    # with one mark of each kind a comparison needs both right, or both wrong
-    inverted = sum(OF[entry.irrelevant] == OF[entry.query] for entry in comparisons) / len(comparisons)
+    # With one mark of each kind, a comparison needs both to be right, or both to be wrong.
+    inverted = sum(OF[comparison.irrelevant] == OF[comparison.query] for comparison in comparisons) / len(comparisons)
     assert inverted == pytest.approx(0.05**2 / (0.95**2 + 0.05**2), abs=0.002)
     assert len(comparisons) / 8000 == pytest.approx(0.95**2 + 0.05**2, abs=0.015)
 
@@ -80,9 +83,9 @@ def test_marks_go_to_the_page_as_often_as_habits_say(labels):
     comparisons = marked(labels, habits, searches=4000)
     # What is found elsewhere may happen to be on the page.
     elsewhere = len(PAGE) / 400
-    for kind, often in (("relevant", 0.25), ("irrelevant", 0.75)):
+    for kind, share in (("relevant", 0.25), ("irrelevant", 0.75)):
         on_page = sum(getattr(comparison, kind) in PAGE for comparison in comparisons) / len(comparisons)
-        assert on_page == pytest.approx(often + (1 - often) * elsewhere, abs=0.03)
+        assert on_page == pytest.approx(share + (1 - share) * elsewhere, abs=0.03)
 
 
 def test_a_page_without_a_wrong_item_is_no_obstacle(labels):
@@ -97,10 +100,10 @@ def test_the_same_seed_says_the_same(labels):
     assert marked(labels, seed="a") == marked(labels, seed="a") != marked(labels, seed="b")
 
 
-@pytest.mark.parametrize("of", [{}, {"a": "x", "b": "x", "c": "x"}, {"a": "x", "b": "x", "c": "y", "d": "y"}])
-def test_labels_that_make_no_comparison_are_refused(of):
+@pytest.mark.parametrize("label_of", [{}, {"a": "x", "b": "x", "c": "x"}, {"a": "x", "b": "x", "c": "y", "d": "y"}])
+def test_labels_that_make_no_comparison_are_refused(label_of):
     with pytest.raises(ConfigurationError, match="people need at least two labels"):
-        Labels(of, seed=0)
+        Labels(label_of, seed=0)
 
 
 def test_labels_with_one_item_are_never_searched_for():

@@ -6,10 +6,10 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.workers.demo.products import PATTERNS, SHAPES, Products, draw_products
-from omdml.workers.demo.run import drawn
+from omdml.workers.demo.run import products_and_subject
 
 
-def test_no_property_tells_another():
+def test_no_property_of_a_drawn_product_reveals_another():
     products = draw_products(1200)
     assert len({product.id for product in products}) == 1200
     for shape in SHAPES:
@@ -29,4 +29,4 @@ def test_products_are_built_from_their_pictures_and_words(tmp_path):
 
 def test_a_learner_that_takes_no_triplets_is_refused():
     with pytest.raises(ConfigurationError, match="--pictures needs a learner that takes triplets, setnet takes none"):
-        drawn("setnet", 0, print)
+        products_and_subject("setnet", 0, print)

@@ -1,4 +1,4 @@
-"""What the demo tells of a model that it shows, and what it leaves behind."""
+"""What the demo reports of its model, and whether its folder stays."""
 
 from __future__ import annotations
 

@@ -34,18 +34,18 @@ def digits():
     return load_digits()
 
 
-def said(known, truth, searches=60, habits=TRUTHFUL):
-    """What one person says of one truth, shown nothing."""
-    voice = Voice(truth, Task("http://nowhere", "m", searches, habits=habits), known.form, number=0)
+def events_of_a_person(scenario, truth, searches=60, habits=TRUTHFUL):
+    """The events of one person who knows one truth and is shown nothing."""
+    voice = Voice(truth, Task("http://nowhere", "m", searches, habits=habits), scenario.form, number=0)
     return [event for _ in range(searches) for event in voice.say(voice.person.think(), [], 3)]
 
 
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
-def test_people_say_to_every_learner_what_it_takes(digits, learner):
-    known = subject(learner, digits, seed=0)
-    LEARNERS[learner](dims={"any": 64}, **known.options)
-    for truth in known.truths:
-        events = said(known, truth)
+def test_people_send_every_learner_the_kinds_of_events_that_it_takes(digits, learner):
+    scenario = subject(learner, digits, seed=0)
+    LEARNERS[learner](dims={"any": 64}, **scenario.options)
+    for truth in scenario.truths:
+        events = events_of_a_person(scenario, truth)
         assert {FORMS[kind] for kind in LEARNERS[learner].accepts} >= set(map(type, events))
         assert len(events) == 180
         assert {getattr(event, "task", truth.task) for event in events} == {truth.task}
@@ -53,26 +53,26 @@ def test_people_say_to_every_learner_what_it_takes(digits, learner):
 
 def test_nobody_speaks_of_a_held_out_item(digits):
     for learner in ("lomdml", "cpmtml", "signed"):
-        known = subject(learner, digits, seed=0)
-        for truth in known.truths:
+        scenario = subject(learner, digits, seed=0)
+        for truth in scenario.truths:
             assert 100 < len(truth.held_out) <= 201
-            named = " ".join(map(str, said(known, truth)))
+            named = " ".join(map(str, events_of_a_person(scenario, truth)))
             assert named
             assert not any(item in named for item in truth.held_out)
 
 
 def test_pairs_are_half_similar_and_true_in_the_sense_of_their_task(digits):
-    known, of = subject("cpmtml", digits, seed=0), dict(zip(digits.ids, map(int, digits.labels), strict=True))
-    for truth, alike in zip(known.truths, (lambda a, b: a == b, lambda a, b: a % 2 == b % 2), strict=True):
-        pairs = said(known, truth)
-        assert all(alike(of[pair.left], of[pair.right]) == pair.similar for pair in pairs)
+    scenario, of = subject("cpmtml", digits, seed=0), dict(zip(digits.ids, map(int, digits.labels), strict=True))
+    for truth, are_similar in zip(scenario.truths, (lambda a, b: a == b, lambda a, b: a % 2 == b % 2), strict=True):
+        pairs = events_of_a_person(scenario, truth)
+        assert all(are_similar(of[pair.left], of[pair.right]) == pair.similar for pair in pairs)
         assert Counter(pair.similar for pair in pairs) == {True: 90, False: 90}
 
 
-def test_an_order_is_said_in_far_pairs_that_rise_and_near_pairs_of_one_item(digits):
-    known = subject("signed", digits, seed=0)
+def test_an_order_is_sent_as_far_pairs_that_rise_and_near_pairs_of_one_item(digits):
+    scenario = subject("signed", digits, seed=0)
     ink = dict(zip(digits.ids, digits.features["pixels"].sum(axis=1), strict=True))
-    events = said(known, known.truths[0])
+    events = events_of_a_person(scenario, scenario.truths[0])
     assert events
     for event in events:
         more, less = event.far
@@ -93,7 +93,7 @@ def test_an_order_offers_open_items_with_more_or_with_less_than_the_query():
 
 
 @pytest.mark.parametrize("amounts", [{}, {"a": 1.0, "b": 2.0, "c": 3.0}])
-def test_amounts_without_an_inside_are_refused(amounts):
+def test_too_few_amounts_for_an_order_are_refused(amounts):
     with pytest.raises(ConfigurationError, match="expected at least 4"):
         Order(amounts, seed=0)
 
@@ -127,7 +127,7 @@ class Serving(Shop):
         return super().snapshot(**{"learner": self.learner.name, **changes})
 
     def simulate(self, rows, count=40):
-        """Let people with this file of labels say so much; answers it."""
+        """Have people with these rows of labels make so many comparisons; returns the events that they sent."""
         path = self.catalogue.path.parent / "labels.csv"
         with path.open("w", newline="") as file:
             csv.writer(file).writerows(rows)
@@ -142,7 +142,7 @@ def _no_waiting_for_versions(monkeypatch):
     monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)
 
 
-def test_a_simulation_needs_a_column_a_task_and_speaks_of_all_of_them(tmp_path):
+def test_a_simulation_reads_a_column_for_each_task_and_sends_pairs_of_all(tmp_path):
     shop = Serving(tmp_path, "cpmtml", tasks=list(TASKS), rank=3)
     labels = items()[1].tolist()
     events = shop.simulate([("id", *TASKS), *((f"i{row}", label, label % 2) for row, label in enumerate(labels))])
@@ -150,7 +150,7 @@ def test_a_simulation_needs_a_column_a_task_and_speaks_of_all_of_them(tmp_path):
     assert {event.task for event in events} == set(TASKS)
 
 
-def test_a_simulation_of_one_named_task_needs_no_more_than_labels(tmp_path):
+def test_a_simulation_of_one_task_needs_only_a_column_of_labels(tmp_path):
     shop = Serving(tmp_path, "stml", tasks=["identity"], rank=3)
     events = shop.simulate([("id", "label"), *((f"i{row}", label) for row, label in enumerate(items()[1]))])
     assert {event.task for event in events} == {"identity"}

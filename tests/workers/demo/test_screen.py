@@ -40,7 +40,7 @@ def test_the_last_line_has_the_promised_form():
 
 
 def test_queries_that_nobody_marks_are_called_test_queries():
-    # Events that are held out are something else
+    # They are not called held out: events that a worker keeps to judge with are.
     assert "test queries" in shown(KNOWN, force_terminal=True)
 
 

@@ -1,4 +1,4 @@
-"""``omdml config``: what can be told of a configuration without any server."""
+"""``omdml config``: what it finds in a configuration without asking any server."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_model_that_cannot_begin_is_named(check):
         ('[catalogues.items]\npath = "items"\n', "no model is configured"),
     ],
 )
-def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, expected):
+def test_a_wrong_configuration_ends_with_2_and_says_what_is_wrong(check, wrong, expected):
     done = check(wrong)
     assert done.exit_code == 2
     assert expected in " ".join(done.output.replace("│", " ").split())
@@ -157,9 +157,10 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
     texts = [entry["text"] for entry in findings]
     assert sorted(begin for begin in begins for text in texts if text.startswith(begin)) == sorted(begins), texts
     assert len(texts) == len(begins), texts
-    # Whoever starts a worker hears of the first, and where to read of the others.
-    assert "nofile" in (said := CliRunner().invoke(main, ["worker"]).output)
-    assert "(and 20 more: omdml config check lists all)" in said
+    # A worker that is started reports the first mistake, and says where to read of the others.
+    output = CliRunner().invoke(main, ["worker"]).output
+    assert "nofile" in output
+    assert "(and 20 more: omdml config check lists all)" in output
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
         ("", "node.private asks for a token, and there is none"),
     ],
 )  # fmt: skip
-def test_of_a_token_with_a_mistake_it_is_not_said_that_there_is_none(check, tokens, expected):
+def test_a_token_with_a_mistake_is_not_reported_as_a_missing_one_too(check, tokens, expected):
     done = check(f"{SOUND}[node]\nprivate = true\n{tokens}", "--json")
     texts = [entry["text"] for entry in json.loads(done.output)["findings"] if entry["check"] == "configuration"]
     assert [text.startswith(expected) for text in texts] == [True], texts

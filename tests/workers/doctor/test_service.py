@@ -52,7 +52,7 @@ def test_a_store_that_lost_what_was_read_is_an_error_if_a_worker_waits(shop):
     text = problem(shop, "store", Level.ERROR)
     assert "state is not there, but group 'omdml' has read this log before" in text
     assert "correct store.url" in text
-    # A worker makes the folder as it starts, and then waits.
+    # A worker that starts now makes the folder, and then waits.
     DirectoryStore(state).secret()
     assert "was read before, but the store knows nothing of it" in problem(shop, "reading", Level.ERROR)
     shutil.rmtree(state)
@@ -60,7 +60,7 @@ def test_a_store_that_lost_what_was_read_is_an_error_if_a_worker_waits(shop):
     assert "everything" in problem(shop, "reading", Level.OK)
 
 
-def test_dead_letters_tell_of_a_store_that_is_gone_if_the_group_is_a_new_one(shop):
+def test_dead_letters_reveal_a_store_that_is_gone_if_the_group_is_a_new_one(shop):
     shop.tell(UNKNOWN)
     shop.learn(7)
     shutil.rmtree(shop.folder / "state")
@@ -72,7 +72,7 @@ def test_dead_letters_tell_of_a_store_that_is_gone_if_the_group_is_a_new_one(sho
 
 def test_a_group_that_is_not_the_one_of_the_workers_is_an_error(shop):
     shop.learn(7)
-    # Workers that were started by the command line record this.
+    # A worker that the command line starts records its group.
     shop.store.note_group(open_log(shop.folder / "feedback").topic_id, "omdml")
     assert "no worker is running" in problem(shop, "reading", Level.WARNING)
     shop.table["log"]["group"] = "mistyped"

@@ -1,4 +1,4 @@
-"""``omdml status``: the whole service on one screen, whatever is off."""
+"""``omdml status``: the whole service on one screen, whichever part of it is down."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.screen import LABEL, models_texts, screen
 from omdml.workers.doctor.status import (
     CatalogueStatus,
+    Inspection,
     LettersStatus,
     LogStatus,
-    Look,
     ModelsStatus,
     PartitionStatus,
     Status,
@@ -41,10 +41,10 @@ def status_screen(shop, *options, width=80, environment=None):
 
 
 def value(lines, label):
-    """What stands beside a label, its lines joined."""
+    """The text beside a label of the screen, its lines joined."""
     (start,) = (number for number, line in enumerate(lines) if line.startswith(label))
-    more = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
-    return " ".join(line[11:].strip() for line in lines[start : start + 1 + more])
+    following = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
+    return " ".join(line[11:].strip() for line in lines[start : start + 1 + following])
 
 
 def test_a_service_before_its_first_event_is_shown_and_nothing_is_made(shop):
@@ -164,7 +164,7 @@ def test_all_models_of_the_store_live_on_the_one_partition_of_files(shop):
 
     shop.learn(60)
     assert models() == 1
-    # Without a store nobody knows.
+    # Without the store, nobody knows how many.
     assert models(OMDML_STORE__URL=f"redis://127.0.0.1:{free_port()}") is None
 
 
@@ -238,7 +238,7 @@ def test_programs_get_the_same_as_json(shop):
         60,
     )
     assert msgspec.convert(result, Status).store.kind == "folder"
-    # Nobody learns what comes next.
+    # The warning is that no worker is running.
     assert (result["errors"], result["warnings"]) == (0, 1)
 
 
@@ -298,10 +298,12 @@ class OnPostgres:
 
 def test_a_store_of_another_kind_is_called_what_its_address_says(tmp_path):
     catalogue(tmp_path / "items")
-    look = Look(configuration(tmp_path / "items"))
-    look.configuration = msgspec.structs.replace(look.configuration, store=StoreConfig(url="postgres://learned"))
-    look.facts.store, look.facts.safety = OnPostgres(), None
-    status = look.status()
+    inspection = Inspection(configuration(tmp_path / "items"))
+    inspection.configuration = msgspec.structs.replace(
+        inspection.configuration, store=StoreConfig(url="postgres://learned")
+    )
+    inspection.facts.store, inspection.facts.safety = OnPostgres(), None
+    status = inspection.status()
     assert status.store == StoreStatus(address="postgres://learned", kind="postgres store", durable=None)
     (line,) = (line for line in screen(status, 80) if line.startswith("store"))
     assert line == "store      postgres://learned: postgres store"
@@ -315,7 +317,7 @@ def test_however_much_there_is_to_tell_one_screen_holds_it(width):
     assert lines[-1].startswith("doctor     has 42 findings")
 
 
-def test_what_senders_named_cannot_move_the_cursor():
+def test_names_that_senders_chose_cannot_move_the_cursor():
     models = msgspec.structs.replace(crowded().models, pinned=["\x1b[2J"], waiting=[], withheld=[], not_begun=[])
     lines = list(screen(msgspec.structs.replace(crowded(), models=models), 80))
     assert all(line.isprintable() for line in lines)

@@ -155,6 +155,6 @@ def test_a_replay_of_such_pages_learns_the_same_bytes(tmp_path):
     assert len(worlds.letters(shop)) == sum(not triples(event) for event in clicks) > 0
     model = replayed(shop)
     assert model.learner.to_bytes() == checkpoint.state
-    # In other batches, too.
+    # The same holds for other batches.
     alone = [[record] for records in shop.log_read() for record in records]
     assert replayed(shop, log=alone).learner.to_bytes() == checkpoint.state

@@ -1,4 +1,4 @@
-"""What a worker says of dead letters, what they cost it, and how many of a log in files are kept."""
+"""What a worker logs about dead letters, what they cost it, and how many of them files keep."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from omdml.errors import FeedbackError
+from omdml.streams.files import segments
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, read_book, read_letters
@@ -28,12 +29,12 @@ def refused(offset: int, reason: str) -> Refusal:
     return Refusal(Record(PARTITION, offset, b"{}"), FeedbackError(f"no good at {offset}", reason=reason), "shop")
 
 
-def said(entries: list[dict]) -> list[dict]:
+def about_letters(entries: list[dict]) -> list[dict]:
+    """The log entries that report dead letters."""
     return [entry for entry in entries if entry["event"] == "dead_letters"]
 
 
 def test_letters_are_reported_at_once_then_a_minute_later_by_reason():
-
     log = RefusalLog(iter([0.0, EVERY_S - 1, EVERY_S]).__next__)
     with structlog.testing.capture_logs() as entries:
         log.note(refused(5, "not_json"))
@@ -42,7 +43,7 @@ def test_letters_are_reported_at_once_then_a_minute_later_by_reason():
             log.note(refused(offset, "wrong_partition" if offset > 7 else "not_json"))
         log.tell()
         log.tell()
-    first, second = said(entries)
+    first, second = about_letters(entries)
     assert (first["count"], first["reasons"], first["first"]) == (1, "1 not_json", "3/5")
     assert "omdml letters explain" in first["hint"]
     assert (second["count"], second["reasons"], second["first"]) == (3, "2 wrong_partition, 1 not_json", "3/7")
@@ -57,7 +58,7 @@ def test_a_worker_says_how_many_letters_it_wrote(tmp_path):
     with structlog.testing.capture_logs() as entries:
         run_until_idle(worker)
         worker._close()
-    lines = said(entries)
+    lines = about_letters(entries)
     assert sum(line["count"] for line in lines) == 3
     assert "2 unknown_model" in lines[0]["reasons"]
 
@@ -84,10 +85,10 @@ def test_a_refused_event_is_decoded_once(tmp_path, monkeypatch):
 
 def test_an_unknown_item_does_not_change_what_is_learned_beside_it(tmp_path):
     sound, mixed = World(tmp_path / "a"), World(tmp_path / "b")
-    every = list(events(40))
-    gone = every[7].replace(b'"irrelevant":"i', b'"irrelevant":"gone')
-    sound.send(*every)
-    mixed.send(*every[:20], gone, *every[20:], gone)
+    sound_events = list(events(40))
+    gone = sound_events[7].replace(b'"irrelevant":"i', b'"irrelevant":"gone')
+    sound.send(*sound_events)
+    mixed.send(*sound_events[:20], gone, *sound_events[20:], gone)
     states = []
     for world in (sound, mixed):
         worker = world.worker()
@@ -114,8 +115,13 @@ def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
     assert "0.04 MB" in thinned[0]["reason"]
 
 
+@pytest.mark.parametrize(
+    "opening",
+    [(SegmentedLog, "open"), (segments, "open_regular")],
+    ids=["before the look at the folder", "between the look and the opening of a file"],
+)
 @pytest.mark.parametrize("read", [read_all_letters, lambda log: read_book(newest_letters(log).records)])
-def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch, read):
+def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch, read, opening):
     log = FileLog(letters=str(tmp_path), letters_keep_mb=0.04)
     letters = open_letters(log)
 
@@ -124,18 +130,19 @@ def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch,
         letters.flush()
 
     bury(0)
-    look, asked = SegmentedLog.open, []
+    oldest, open_file, deleted = min(tmp_path.glob("*.jsonl")), getattr(*opening), []
 
-    def deleted_before(self, number):
-        asked.append(number)
-        if len(asked) == 1:
+    def deleted_before(*arguments):
+        if not deleted:
+            deleted.append(oldest)
             bury(500)
-        return look(self, number)
+        return open_file(*arguments)
 
-    monkeypatch.setattr(SegmentedLog, "open", deleted_before)
+    monkeypatch.setattr(*opening, deleted_before)
     book = read(log)
     letters.close()
-    assert not (tmp_path / f"{asked[0]:08d}.jsonl").exists()
+    assert deleted
+    assert not oldest.exists()
     assert max(letter.offset for letter in book.letters.values()) == 999
 
 
@@ -145,7 +152,7 @@ def test_two_who_write_to_one_folder_may_both_delete_its_oldest_files(tmp_path, 
     letters.add_many(refused(offset, "not_json")[:3] for offset in range(100))
     letters.flush()
     unlink = Path.unlink
-    # The other one was first.
+    # The other writer deletes each file first.
     monkeypatch.setattr(Path, "unlink", lambda path: (unlink(path), unlink(path)))
     letters.add_many(refused(offset, "not_json")[:3] for offset in range(100, 1000))
     letters.close()

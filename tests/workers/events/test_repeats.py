@@ -27,19 +27,25 @@ from tests.support.learning.owned_models import specs as specs
 from tests.support.learning.worker_metrics import read
 from tests.support.worlds import World, events, feedback, letters, run_until_idle
 
-# Tests can fill a window of this size.
+# The window of ids in these tests, which they can fill.
 SMALL = 5
 EVENTS = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
 
 
 def records(sequence):
-    """Records of these events, and none if there is None: which events are held out goes by their offsets."""
+    """A record of each event at its place in the sequence, and no record of None.
+
+    So the events that stay keep their offsets, by which some are held out.
+    """
     return [Record(HOME, offset, encode(event)) for offset, event in enumerate(sequence) if event is not None]
 
 
-def taken(specs, sequence, cuts=(), name="shop", by=resumed):
-    """A model that took these events in batches that end at these cuts, and was claimed again between them."""
+def taken(specs, sequence, cuts=(), name="shop"):
+    """A model that took these events in batches that end at these cuts, and was claimed again between them.
+
+    Returns the model, and the offsets of events that it passed over as repeats.
+    """
     model, repeated, ends = begun(specs, name), [], sorted({*cuts, len(sequence)})
     for begin, end in zip([0, *ends], ends, strict=False):
         batch = [record for record in records(sequence) if begin <= record.offset < end]
@@ -48,7 +54,7 @@ def taken(specs, sequence, cuts=(), name="shop", by=resumed):
         if name in batches:
             model.take(batches[name], nothing_timed)
             repeated += sorted(model.repeated)
-        model = by(specs, model)
+        model = resumed(specs, model)
     return model, repeated
 
 
@@ -62,17 +68,17 @@ def learned_state(model):
 
 
 def without_repeats(sequence):
-    """The rule, literally: which events are taken (None for the others), and which ids are remembered in the end."""
-    window, stay, repeated = deque(maxlen=SMALL), [], []
+    """The rule, literally: the events (None for a repeat), the repeats' offsets, and the ids remembered."""
+    window, first_times, repeated = deque(maxlen=SMALL), [], []
     for offset, event in enumerate(sequence):
         if event.id is not None and event.id in window:
             repeated.append(offset)
-            stay.append(None)
+            first_times.append(None)
             continue
-        stay.append(event)
+        first_times.append(event)
         if event.id is not None and event.query != "unknown":
             window.append(event.id)
-    return stay, repeated, window
+    return first_times, repeated, window
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -81,10 +87,10 @@ def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, id
     unknown = data.draw(st.sets(st.integers(0, 39), max_size=5))
     sent = [replace(event, id=name) for event, name in zip(EVENTS, ids, strict=False)]
     sent = [replace(event, query="unknown") if index in unknown else event for index, event in enumerate(sent)]
-    stay, repeated, window = without_repeats(sent)
+    first_times, repeated, window = without_repeats(sent)
     with patch("omdml.workers.events.repeats.WINDOW", SMALL):
         model, result = taken(specs, sent, {cut for cut in cuts if cut < len(sent)})
-        twin, _ = taken(specs, [event and replace(event, id=None) for event in stay])
+        twin, _ = taken(specs, [event and replace(event, id=None) for event in first_times])
         expected = SeenIds()
         for name in window:
             batches, _ = sort_out(records([replace(EVENTS[0], id=name)]), specs.accepts)
@@ -107,8 +113,8 @@ def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind)
         together += [data.draw(st.sampled_from(together)) for _ in range(data.draw(st.integers(0, 2)))]
         alone += [event, *[None] * (len(together) - len(alone) - 1)]
     model, repeated = taken(specs, together, data.draw(st.sets(st.integers(1, 19), max_size=3)), name)
-    twin, none = taken(specs, alone, (), name)
-    assert (len(repeated), none) == (len(together) - len(once), [])
+    twin, repeated_alone = taken(specs, alone, (), name)
+    assert (len(repeated), repeated_alone) == (len(together) - len(once), [])
     assert learned_state(model) == learned_state(twin)
     assert model.seen.to_bytes() == twin.seen.to_bytes()
 
@@ -129,12 +135,12 @@ def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
     model.shrink()
     assert len(model.seen.to_bytes()) == 8 * WINDOW
     assert model.size >= small + 8 * WINDOW
-    for place, known in ((10, True), (WINDOW + 9, True), (9, False)):
+    for number, remembered in ((10, True), (WINDOW + 9, True), (9, False)):
         version = model.learner.version
-        batches, _ = sort_out(records([sent[place]]), specs.accepts)
+        batches, _ = sort_out(records([sent[number]]), specs.accepts)
         model.take(batches["shop"], nothing_timed)
         learned = model.learner.version > version or bool(model.held_out)
-        assert learned is not known, place
+        assert learned is not remembered, number
 
 
 @pytest.mark.parametrize("data", [b"1234567", b"12345678" * (WINDOW + 1)])
@@ -143,8 +149,9 @@ def test_a_damaged_window_is_refused_with_what_was_expected(data):
         SeenIds(data)
 
 
-# in a worker
+# In a worker
 def identified(count):
+    """Events that bring an id each."""
     return [encode(replace(decode(event), id=f"request {index}")) for index, event in enumerate(events(count))]
 
 
@@ -185,8 +192,8 @@ def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, kill
 
 def test_an_event_that_was_refused_is_learned_when_it_comes_again(tmp_path):
     world = World(tmp_path)
-    text = decode(identified(1)[0])
-    world.send(encode(replace(text, query="unknown")), encode(text), encode(text))
+    event = decode(identified(1)[0])
+    world.send(encode(replace(event, query="unknown")), encode(event), encode(event))
     run_until_idle(world.worker())
     (letter,) = letters(world)
     assert (letter.reason, letter.offset) == ("unknown_item", 0)

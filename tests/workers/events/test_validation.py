@@ -1,4 +1,4 @@
-"""What `omdml feed` says of what it sent."""
+"""What ``omdml feed`` sends and refuses, and where to go on if it breaks off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural(tmp_path):
 
 
 @pytest.mark.parametrize("event", [{"model": "user-" + "x" * 300}, {"at": -1e308}])
-def test_what_no_worker_would_take_is_refused_at_the_door(tmp_path, event):
+def test_feed_refuses_events_that_no_worker_would_take(tmp_path, event):
     world = World(tmp_path)
     line = json.dumps(
         {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2", **event}
@@ -62,6 +62,6 @@ def test_an_input_that_breaks_off_half_way_says_where_to_go_on(tmp_path):
 
     with pytest.raises(FeedbackError, match=r"no end; clicks was sent up to line 0 .* up to line 11: go on at line 1 "):
         send_events(endless(), specs, MemorySink(world.log), "clicks")
-    # Nothing was sent.
+    # If nothing was sent, the error does not say where to go on.
     with pytest.raises(SourceError, match=r"^the disk is full$"):
         send_events(lines, specs, BrokenOff(world.log, 0), "clicks")

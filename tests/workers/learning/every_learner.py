@@ -1,4 +1,4 @@
-"""A model of each learner, feedback for all of them, and what a learner makes of it without a worker."""
+"""A model of each learner, feedback for all of them, and what each learns from it without a worker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EVENTS = 40
 
 
 def options(name):
-    """What a model with this learner is configured with: small, and with the tasks of our pairs."""
-    there = inspect.signature(LEARNERS[name]).parameters
+    """The options of a model with this learner: a small rank, few clusters, and the tasks of our pairs."""
+    parameters = inspect.signature(LEARNERS[name]).parameters
     small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
-    return {option: value for option, value in small.items() if option in there}
+    return {option: value for option, value in small.items() if option in parameters}
 
 
 def models():
-    """A model of each learner on features, named like it."""
+    """A model of each learner on features, named after the learner."""
     return {name: {"learner": name, "coordinates": "features", **options(name)} for name in LEARNERS}
 
 
@@ -68,11 +68,11 @@ def comparison(event, catalogue, width):
 
 
 def learned_directly(name, catalogue, **more):
-    """What a learner makes of its feedback, one at a time and without any worker."""
+    """A learner that has learned its feedback, one event at a time and without any worker."""
     learner = LEARNERS[name](dims=dict(catalogue.dims), **options(name), **more)
     learner.start(catalogue.features)
     for event in feedback_for(name):
-        row, columns = comparison(event, catalogue, learner.width)
-        given = {column: columns[column] for column in learner.columns}
-        learner.learn_many([row], catalogue.features, **given)
+        row, values = comparison(event, catalogue, learner.width)
+        columns = {column: values[column] for column in learner.columns}
+        learner.learn_many([row], catalogue.features, **columns)
     return learner

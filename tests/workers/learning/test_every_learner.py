@@ -1,4 +1,4 @@
-"""One worker, one topic, every learner there is: what each takes, what it refuses, and what nodes answer with it."""
+"""One worker, one log, and every learner: what each takes, what it refuses, and what nodes answer with it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tests.workers.learning.every_learner import KINDS, comparison, everything, 
 
 
 class Mortal(FileSource):
-    """A log whose reader can be killed."""
+    """A log in files whose reader can be killed."""
 
     def die(self) -> None:
-        """The process is gone: nothing is saved, nothing is said."""
+        """The process is gone: nothing is saved and nothing is reported."""
         self._owned = False
         self.close()
 
@@ -47,8 +47,8 @@ class Shelf(World):
         self.store = DirectoryStore(folder / "state")
         self.folder, self.sink = folder / "feedback", FileSink(folder / "feedback", fsync=False)
 
-    def tell(self, *said) -> None:
-        for event in said:
+    def tell(self, *feedback_events) -> None:
+        for event in feedback_events:
             self.sink.send(encode(event), event.model)
         self.sink.flush()
 
@@ -115,7 +115,7 @@ def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
 
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
-def test_feedback_of_another_kind_is_a_letter_that_says_what_is_learned(tmp_path, name):
+def test_feedback_of_another_kind_is_a_letter_that_says_which_are_learned(tmp_path, name):
     world = World(tmp_path, models={name: models()[name]})
     for kind in KINDS:
         world.send(*(encode(event) for event in feedback(kind, 2, 0, name, tasks_of(name))), key=name)
@@ -125,7 +125,7 @@ def test_feedback_of_another_kind_is_a_letter_that_says_what_is_learned(tmp_path
     assert [letter.reason for letter in letters(world)] == ["not_accepted"] * 2 * len(refused)
     learns = ", ".join(f"{kind}s" for kind in sorted(accepted))
     for letter, kind in zip(letters(world)[::2], refused, strict=True):
-        assert letter.error == f"model {name!r} learns {learns}, got a {kind}"
+        assert letter.error.startswith(f"model {name!r} learns {learns}, got a {kind}: send what it learns")
     assert world.store.load(name)[1].version == 2 * len(accepted)
 
 
@@ -183,7 +183,7 @@ def test_a_pair_that_names_no_task_is_of_the_only_one(tmp_path):
     assert world.store.claim("faces").checkpoint.state == twin.to_bytes()
 
 
-def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tmp_path):
+def test_feed_takes_what_a_worker_learns_and_refuses_what_it_cannot_learn(tmp_path):
     world = World(tmp_path, models=models())
     good = [encode(event) for event in everything()]
     bad = [encode(event) for event in feedback("pair", 1, model="lomdml")]
@@ -223,17 +223,17 @@ def test_a_judgement_is_the_rows_of_the_querys_elements_and_of_each_set(tmp_path
     expected = comparison(photo(), items, 0)[0]
     sets = zip((judgement.query, *judgement.relevant, *judgement.irrelevant),
                (expected.query, *expected.relevant, *expected.irrelevant), strict=True)  # fmt: skip
-    for got, rows in sets:
-        np.testing.assert_array_equal(table["shape"][got], items.features["shape"][rows])
+    for table_rows, item_rows in sets:
+        np.testing.assert_array_equal(table["shape"][table_rows], items.features["shape"][item_rows])
     assert [len(rows) for rows in judgement.relevant] == [2, 1]
     assert judgement.irrelevant[0].shape == (2,)
 
 
 def test_a_judgement_may_bring_the_vectors_of_elements_of_its_own(tmp_path):
-    brought = {"new": {"shape": [9.0] * 9, "noise": [9.0] * 5}}
+    vectors = {"new": {"shape": [9.0] * 9, "noise": [9.0] * 5}}
     items = catalogue(tmp_path)
-    judgement, table = judged(photo(query=("new",), irrelevant=("new",), features=brought), items)
-    scaled = items.scale({name: np.array([vector]) for name, vector in brought["new"].items()})
+    judgement, table = judged(photo(query=("new",), irrelevant=("new",), features=vectors), items)
+    scaled = items.scale({name: np.array([vector]) for name, vector in vectors["new"].items()})
     for rows in (judgement.query, judgement.irrelevant[0]):
         np.testing.assert_array_equal(table["shape"][rows], scaled["shape"])
 

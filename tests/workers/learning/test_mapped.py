@@ -31,13 +31,13 @@ def shop(tmp_path):
     return World(tmp_path, models=BOTH, mapped=True)
 
 
-def seen(world):
-    """The items as the model ``shop`` sees them."""
+def mapped_items(world):
+    """The items in the coordinates of the model ``shop``."""
     return world.catalogue.in_coordinates("mapped")
 
 
 def inline(item, row, **changes):
-    """An event that brings vectors of its own, those of another world's item."""
+    """An event that brings the vectors of its query along: those of an item of other data."""
     vectors = {name: x[row].tolist() for name, x in items(1)[0].items()}
     return Triplet(**{"model": "shop", "query": item, "relevant": "i1", "irrelevant": "i2", **changes},
                    features={item: vectors})  # fmt: skip
@@ -52,11 +52,11 @@ def test_models_of_every_learner_learn_on_mapped_coordinates(tmp_path):
 
     assert letters(shelf) == []
     for name in LEARNERS:
-        twin = learned_directly(name, seen(shelf), **LEARNERS[name].on_mapped)
+        twin = learned_directly(name, mapped_items(shelf), **LEARNERS[name].on_mapped)
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
         snapshot = shelf.store.load(name)[1]
         assert snapshot.version == twin.version == len(feedback_for(name))
-        assert snapshot.metric.dims == seen(shelf).dims
+        assert snapshot.metric.dims == mapped_items(shelf).dims
 
 
 def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(shop):
@@ -69,7 +69,7 @@ def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(
     run_until_idle(worker)
 
     assert letters(shop) == []
-    mapped, twin = seen(shop), LOMDML(dims=dict(seen(shop).dims), rank=3)
+    mapped, twin = mapped_items(shop), LOMDML(dims=dict(mapped_items(shop).dims), rank=3)
     ((name, matrix),) = mapped.features.items()
     twin.start({name: matrix[:ITEMS]})
     twin.learn_many([(ITEMS, 1, 2)], mapped.features)
@@ -85,7 +85,7 @@ def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
     current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     with RetrievalNode(shop.store, current.catalogue, ["shop", "plain"]) as node:
         wait_until_ready(node)
-        for name, table in (("shop", seen(shop).features), ("plain", shop.catalogue.features)):
+        for name, table in (("shop", mapped_items(shop).features), ("plain", shop.catalogue.features)):
             embedding = shop.store.load(name)[1].metric.embed(table).astype(float)
             distances = ((embedding - embedding[7]) ** 2).sum(axis=1)
             nearest = [f"i{row}" for row in np.argsort(distances, kind="stable")[:6]]
@@ -106,14 +106,16 @@ def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
 def test_a_model_does_not_go_on_in_other_coordinates_before_it_is_reset(shop, tmp_path):
     shop.send(*events(30))
     run_until_idle(shop.worker())
-    swapped = {"shop": {"learner": "lomdml", "rank": 3}}
-    again = World(tmp_path, models=swapped, mapped=True)
+    on_features = {"shop": {"learner": "lomdml", "rank": 3}}
+    other_world = World(tmp_path, models=on_features, mapped=True)
     checkpoint = shop.store.claim("shop").checkpoint
     with pytest.raises(ConfigurationError, match=r"another shape \(dims .*mapped-.* replay --model shop --publish"):
-        Specs(again.configuration, {"items": again.catalogue}).of("shop").resumed(checkpoint)
+        Specs(other_world.configuration, {"items": other_world.catalogue}).of("shop").resumed(checkpoint)
     loaded = shop.store.load("shop")[1]
     assert misfit(loaded, catalogue_kinds(shop.configuration)("shop")) == ""
-    assert f"learned on {dict(seen(shop).dims)}" in misfit(loaded, catalogue_kinds(again.configuration)("shop"))
+    assert f"learned on {dict(mapped_items(shop).dims)}" in misfit(
+        loaded, catalogue_kinds(other_world.configuration)("shop")
+    )
 
 
 def test_a_model_on_a_map_that_is_not_there_is_named(tmp_path):

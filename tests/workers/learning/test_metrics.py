@@ -218,11 +218,11 @@ def test_a_backlog_is_as_old_as_the_newest_record_that_was_taken_of_it(tmp_path)
     worker = world.worker()
     worker.step()
     source = worker.services.source
-    # As if it had polled one of three, and taken it.
+    # The source says that one record of three was polled; it was taken.
     source.progress = lambda: {here: (1, 3)}
     worker._measures.set_backlog({})
     assert 7200 <= lag(worker) < 7300
-    # What comes later is not so old.
+    # A record that comes later is not so old.
     source.progress = lambda: {here: (3, 4)}
     worker._measures.set_backlog({})
     assert lag(worker) < 3600
@@ -271,7 +271,7 @@ def raising(error):
     return fail
 
 
-def test_every_series_is_there_from_the_start_at_zero():
+def test_series_are_there_from_the_start_at_zero():
     value = WorkerMetrics(CollectorRegistry(), ModelLabels(["shop", "user-*"])).registry.get_sample_value
     labels = {"model": "user-*", "kind": "pair", "outcome": "refused"}
     assert value("omdml_worker_events_total", labels) == 0

@@ -89,7 +89,7 @@ def test_a_model_that_is_deleted_makes_room_for_another_one(tmp_path):
     assert (letters(world), listed(world)) == ([], [NAMES[1], "user-other"])
 
 
-def test_what_other_workers_begin_counts_as_well(tmp_path):
+def test_models_that_other_workers_begin_count_towards_the_limit(tmp_path):
     world = limited(tmp_path, 3)
     world.send(*of_each(NAMES[:1], 1))
     run_until_idle(worker := world.worker())
@@ -155,8 +155,8 @@ def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monk
     monkeypatch.setattr("omdml.workers.learning.schedule.FINISH_S", 0.0)
     monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
-    for place in (world, whole):
-        place.send(*of_each(NAMES, 3))
+    for each_world in (world, whole):
+        each_world.send(*of_each(NAMES, 3))
     run_until_idle(whole.worker())
     worker = world.worker()
     worker.schedule.saved_at = float("inf")
@@ -201,6 +201,7 @@ def test_a_second_brings_no_more_than_the_rate(tmp_path):
         worker.step()
         begun.append(len(listed(world)))
     assert begun == [2, 3, 4, 5, 6, 6]
+    # However long nobody came, no more than a second's models may begin at once.
     assert limit.room(10.0) == 2
 
 
@@ -242,11 +243,11 @@ def test_a_restarted_worker_claims_models_together_whether_or_not_they_are_new(t
     run_until_idle(whole.worker())
     world.send(*before)
     run_and_leave(world.worker())
-    asked, claim_all = [], world.store.claim_all
-    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    claimed, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (claimed.append(list(names)), claim_all(names))[1])
     world.send(*after)
     run_until_idle(world.worker())
-    assert asked == [[*NAMES, "user-new"]]
+    assert claimed == [[*NAMES, "user-new"]]
     assert states(world) == states(whole)
 
 
@@ -256,12 +257,12 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     run_and_leave(world.worker())
     first = world.store.peek(NAMES[0]).next
     worker = world.worker()
-    asked, claim_all = [], world.store.claim_all
-    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    claimed, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (claimed.append(list(names)), claim_all(names))[1])
     world.send(*events(1, 1, NAMES[0]))
     monkeypatch.setattr("omdml.workers.learning.partition.watermark.Mark.start", lambda *_: 0)
     run_until_idle(worker)
-    assert asked == [[NAMES[0]]]
+    assert claimed == [[NAMES[0]]]
     assert world.store.peek(NAMES[0]).next > first
 
 

@@ -1,4 +1,4 @@
-"""Models that begin from a parent: taken once, saved before anything is learned, whatever happens afterwards."""
+"""Models that begin from a parent: its state is taken once, and saved before the model learns anything."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ MODELS = {"main": OPTIONS, "shop": {**OPTIONS, "parent": "main"}, "user-*": {**O
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told():
-    """Forget what was logged: a process logs only once that a model begins without its parent."""
+def _nothing_logged_yet():
+    """Forget what was logged: a process logs only once that models begin without their parent."""
     beginning._log_once.cache_clear()
 
 
@@ -45,7 +45,7 @@ def of_parents(folder, partitions=1):
     return World(folder, partitions, MODELS)
 
 
-def sent(world, model, count, seed=0):
+def send(world, model, count, seed=0):
     """Put events of a model into the log, where it lives."""
     world.send(*events(count, seed, model), key=model)
 
@@ -75,14 +75,14 @@ def state(world, name):
 def test_a_model_begins_with_what_its_parent_serves_then_and_never_looks_again(tmp_path):
     world = of_parents(tmp_path)
     worker = world.worker()
-    sent(world, "main", 90)
+    send(world, "main", 90)
     run_until_idle(worker)
     for name in ("shop", "user-1"):
-        sent(world, name, 40, seed=1)
+        send(world, name, 40, seed=1)
     run_until_idle(worker)
-    sent(world, "main", 50, seed=2)
+    send(world, "main", 50, seed=2)
     for name in ("shop", "user-1"):
-        sent(world, name, 30, seed=3)
+        send(world, name, 30, seed=3)
     run_until_idle(worker)
     parent, rows = after(world, 90), np.concatenate([triplets(40, 1), triplets(30, 3)])
     for name in ("shop", "user-1"):
@@ -98,13 +98,12 @@ def test_a_model_begins_with_what_its_parent_serves_then_and_never_looks_again(t
 
 def test_a_parent_elsewhere_is_read_from_the_store_alone(tmp_path):
     world = of_parents(tmp_path, partitions=2)
-    there = other_than(world, "main")
-    name = living_on(world, there)
+    name = living_on(world, other_than(world, "main"))
     worker = world.worker()
-    sent(world, "main", 60)
+    send(world, "main", 60)
     run_until_idle(worker)
     kill(world, worker)
-    sent(world, name, 5)
+    send(world, name, 5)
     run_until_idle(world.worker())
     assert Learner.from_bytes(state(world, name)).parent[1] == 60
 
@@ -114,7 +113,7 @@ def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tm
     worker = world.worker()
     with structlog.testing.capture_logs() as lines:
         for name in ("user-1", "user-2"):
-            sent(world, name, 3)
+            send(world, name, 3)
         run_until_idle(worker)
     notes = [line for line in lines if line["event"] == "parent_not_used"]
     assert [(line["models"], line["parent"], line["reason"]) for line in notes] == [
@@ -123,11 +122,11 @@ def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tm
     twin = spec_of(world, "user-1").fresh()
     twin.learn_many(triplets(3), world.catalogue.features)
     assert state(world, "user-1") == twin.to_bytes()
-    # Its parent comes too late for it.
-    sent(world, "main", 20)
+    # The parent comes too late for user-1.
+    send(world, "main", 20)
     run_until_idle(worker)
-    sent(world, "user-1", 3, seed=1)
-    sent(world, "user-3", 3)
+    send(world, "user-1", 3, seed=1)
+    send(world, "user-3", 3)
     run_until_idle(worker)
     assert Learner.from_bytes(state(world, "user-1")).parent is None
     assert Learner.from_bytes(state(world, "user-3")).parent[1] == 20
@@ -135,7 +134,7 @@ def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tm
 
 def test_a_parent_that_is_damaged_or_of_another_shape_is_not_used(tmp_path):
     world = of_parents(tmp_path)
-    sent(world, "main", 20)
+    send(world, "main", 20)
     run_until_idle(world.worker())
     snapshot, epoch = world.store.load("main")[1], world.store.claim("main").epoch
     narrow = DCA(dims=dict(world.catalogue.dims), rank=3)
@@ -155,15 +154,16 @@ def test_a_parent_that_is_damaged_or_of_another_shape_is_not_used(tmp_path):
     with structlog.testing.capture_logs() as lines:
         assert beginning.beginning(spec_of(world, "user-1"), world.store).parent is None
     assert lines[0]["parent"] == "main"
+    assert "no omdml safetensors" in lines[0]["reason"]
 
 
 @pytest.mark.parametrize("saves", [0, 1])
 def test_a_kill_changes_nothing_once_the_beginning_is_saved(tmp_path, saves, monkeypatch):
     world = of_parents(tmp_path)
     first = world.worker()
-    sent(world, "main", 90)
+    send(world, "main", 90)
     run_until_idle(first)
-    sent(world, "shop", 40, seed=1)
+    send(world, "shop", 40, seed=1)
     # The worker dies after so many checkpoints of the model, in the middle of a turn.
     save_all, saved = world.store.save_all, []
 
@@ -197,18 +197,18 @@ def test_a_kill_changes_nothing_once_the_beginning_is_saved(tmp_path, saves, mon
 def test_a_deleted_model_that_waited_begins_where_it_waited(tmp_path):
     world = of_parents(tmp_path)
     first = world.worker()
-    sent(world, "main", 90)
-    sent(world, "shop", 10)
+    send(world, "main", 90)
+    send(world, "shop", 10)
     run_until_idle(first)
     kill(world, first)
     damage(world, "shop")
     second = world.worker()
-    sent(world, "shop", 20, seed=1)
-    sent(world, "main", 10, seed=1)
+    send(world, "shop", 20, seed=1)
+    send(world, "main", 10, seed=1)
     second.step()
     world.store.delete("shop")
-    sent(world, "shop", 20, seed=2)
-    # So much time passes that it is looked at again, in the middle of a turn.
+    send(world, "shop", 20, seed=2)
+    # So much time passes that the worker looks at the waiting model again, in the middle of a turn.
     for _ in range(100):
         world.now()
     (home,) = world.log.partitions
@@ -230,14 +230,14 @@ def test_a_named_model_is_not_published_before_its_first_event(tmp_path):
     assert world.store.current("shop") is None
 
 
-def test_a_reset_begins_from_what_the_parent_serves_by_then(tmp_path):
+def test_a_reset_begins_from_what_the_parent_serves_at_that_moment(tmp_path):
     world = of_parents(tmp_path)
     worker = world.worker()
-    sent(world, "main", 30)
+    send(world, "main", 30)
     run_until_idle(worker)
-    sent(world, "shop", 10)
+    send(world, "shop", 10)
     run_until_idle(worker)
-    sent(world, "main", 30, seed=1)
+    send(world, "main", 30, seed=1)
     run_until_idle(worker)
     upkeep.reset(world.store, spec_of(world, "shop"), "shop", "test")
     learner = Learner.from_bytes(state(world, "shop"))
@@ -250,17 +250,17 @@ def test_a_reset_begins_from_what_the_parent_serves_by_then(tmp_path):
 def test_a_replay_begins_with_what_the_checkpoint_says_and_ends_at_its_bytes(tmp_path):
     world = of_parents(tmp_path)
     worker = world.worker()
-    sent(world, "main", 30)
+    send(world, "main", 30)
     run_until_idle(worker)
-    sent(world, "shop", 25, seed=1)
+    send(world, "shop", 25, seed=1)
     run_until_idle(worker)
-    sent(world, "main", 30, seed=2)
+    send(world, "main", 30, seed=2)
     run_until_idle(worker)
     spec, placement = spec_of(world, "shop"), Placement.first("crc32", 1)
     learner = first_learner(spec, "shop", world.store)
     replayed = ReplayedModel("shop", learner, spec, placement, world.store.secret())
     learn([replayed], iter([whole_log(world)]))
     assert replayed.learner.to_bytes() == state(world, "shop")
-    # One without a checkpoint begins with what the parent serves today.
+    # A model without a checkpoint begins with what the parent serves today.
     assert first_learner(spec, "user-9", world.store).parent[1] == 60
     assert replayed.home == Partition(world.log.topic_id, 0)

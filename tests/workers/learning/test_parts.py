@@ -88,7 +88,7 @@ def test_kills_lose_and_double_nothing_and_vectors_never_go_back(tmp_path, seed)
         kill(world, workers[victim])
         workers[victim] = paced(world.worker(), save=0.01)
     drained(world, *workers, turns=120)
-    # Whoever owns the home may have stopped before the other one saved.
+    # The owner of the model's home may have stopped before the other worker had saved.
     drained(world, world.worker(), turns=40)
     snapshot, vector = published(world)
     assert snapshot.version == 12 * 40
@@ -189,7 +189,7 @@ def test_a_letter_that_is_sent_again_is_learned_once_by_its_part(tmp_path):
     world = hot_world(tmp_path)
     scatter(world, 20)
     late = encode(Triplet(model="hot", query="i0", relevant="late", irrelevant="i3"))
-    partition = next(place for place in world.log.partitions if place != world.log.home("hot"))
+    partition = next(partition for partition in world.log.partitions if partition != world.log.home("hot"))
     key = next(f"x{i}" for i in range(99) if world.log.home(f"x{i}") == partition)
     world.log.send(late, key)
     drained(world, world.worker())
@@ -214,8 +214,10 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
     sound = damage(world, part_name("hot", 1))
     scatter(world, 40, seed=1)
     worker = world.worker()
-    run_until_idle(worker, 60)
+    with structlog.testing.capture_logs() as lines:
+        run_until_idle(worker, 60)
     assert published(world)[0].version == before
+    assert part_name("hot", 1) in {line["model"] for line in lines if line["event"] == "model_waits"}
     world.store._models[part_name("hot", 1)].checkpoints = sound
     drained(world, worker)
     drained(world, world.worker())

@@ -16,7 +16,7 @@ def test_a_worker_that_vanishes_is_succeeded_without_losing_or_doubling(tmp_path
         worker.schedule.config = type(worker.schedule.config)(max_poll_records=batch, checkpoint_interval_s=4.0)
         for _ in range(9):
             worker.step()
-        # It is killed: nothing is saved, nothing is said.
+        # It is killed: it saves nothing and reports nothing.
         world.log.expel(worker.services.source)
     run_until_idle(world.worker(), turns=400)
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 300).to_bytes()
@@ -25,16 +25,16 @@ def test_a_worker_that_vanishes_is_succeeded_without_losing_or_doubling(tmp_path
 def test_published_versions_never_go_back_across_a_crash(tmp_path):
     world = World(tmp_path)
     world.send(*events(200))
-    seen = []
+    versions = []
     for _ in range(6):
         worker = world.worker()
         worker.schedule.config = type(worker.schedule.config)(max_poll_records=20, checkpoint_interval_s=30.0)
         for _ in range(6):
             worker.step()
-            seen.append(world.store.current("shop").version if world.store.current("shop") else -1)
+            versions.append(world.store.current("shop").version if world.store.current("shop") else -1)
         world.log.expel(worker.services.source)
-    assert seen == sorted(seen)
-    assert seen[-1] > 0
+    assert versions == sorted(versions)
+    assert versions[-1] > 0
 
 
 def test_a_fenced_worker_starts_again_from_what_is_stored(tmp_path):
@@ -90,7 +90,7 @@ def test_a_commit_behind_the_mark_is_where_a_successor_begins(tmp_path):
     for seed in range(2):
         world.send(*events(10, seed, model="user-1"))
         run_until_idle(worker)
-    # It ends after the mark and before the commit; then another server takes over.
+    # The worker ends after the mark and before the commit. Then another server takes over.
     world.log.expel(worker.services.source)
     world.log.group("omdml").committed[world.log.partitions[0]] = 10
     del world.store._models["user-1"].checkpoints[0]

@@ -51,7 +51,7 @@ def test_version_0_is_live_before_the_first_event(tmp_path):
     assert snapshot.version == 0
 
 
-def test_each_refused_event_is_a_letter_with_its_reason_the_others_are_learned(tmp_path):
+def test_a_refused_event_is_a_letter_with_its_reason_and_others_are_learned(tmp_path):
     world = World(tmp_path)
     good = list(events(10))
     inline = {"i0": {"shape": [0.0] * 9, "noise": [0.0] * 5}}
@@ -106,7 +106,7 @@ def test_models_of_a_pattern_learn_apart_from_each_other(tmp_path):
     for name in ("user-1", "user-2"):
         world.send(*events(20, seed=int(name[-1]), model=name), key=name)
     run_until_idle(world.worker())
-    assert world.store.models() == ["user-1", "user-2"] or set(world.store.models()) >= {"user-1", "user-2"}
+    assert set(world.store.models()) >= {"user-1", "user-2"}
     first, second = (world.store.load(name)[1] for name in ("user-1", "user-2"))
     assert (first.version, second.version) == (20, 20)
     assert not np.array_equal(first.metric.matrices["shape"], second.metric.matrices["shape"])
@@ -116,9 +116,8 @@ def test_a_diverging_event_is_refused_and_learning_goes_on(tmp_path):
     world = World(tmp_path, step="ogd", eta=1e30)
     world.send(*events(20))
     run_until_idle(world.worker())
-    reasons = {letter.reason for letter in letters(world)}
-    assert reasons <= {"diverged"}
-    assert world.store.claim("shop").checkpoint.version == 20 - len(letters(world))
+    assert {letter.reason for letter in letters(world)} == {"diverged"}
+    assert world.store.claim("shop").checkpoint.version == 20 - len(letters(world)) > 0
 
 
 def test_two_workers_share_partitions_and_every_model_is_learned_once(tmp_path):
@@ -146,7 +145,7 @@ def test_events_of_a_model_that_come_by_another_partition_are_dead_letters(tmp_p
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 8).to_bytes()
 
 
-def test_a_port_in_use_is_reported_before_anything_is_opened():
+def test_a_port_of_the_metrics_that_is_in_use_is_reported_with_what_to_do():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=f"worker.bind {address}: .*choose another port"):
@@ -215,6 +214,7 @@ def test_events_after_a_late_publication_need_not_wait_for_an_interval(tmp_path)
         world.send(event)
         worker.step()
         # Every turn publishes what it learned.
+        assert world.store.current("shop").version == turn + 1
         assert not any(partition.models.unpublished for partition in worker.partitions.values())
 
 
@@ -224,9 +224,10 @@ def test_clicks_every_20_ms_go_live_at_once_even_if_a_poll_splits_them(tmp_path)
     worker = LearnerWorker(services, WorkerConfig(checkpoint_interval_s=1e9))
     # Clicks come every 20 ms, and two polls bring only a part of them.
     polls = sorted([*(turn / 50 for turn in range(20)), 0.104, 0.204])
-    for now[0], event in zip(polls, events(len(polls)), strict=True):
+    for version, (now[0], event) in enumerate(zip(polls, events(len(polls)), strict=True), start=1):
         world.send(event)
         worker.step()
+        assert world.store.current("shop").version == version
         assert not any(partition.models.unpublished for partition in worker.partitions.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omdml.workers.model.allowance import Allowance
 
 
-def test_what_is_written_over_the_allowance_is_made_up_for():
+def test_writing_more_than_the_allowance_is_made_up_for_later():
     allowance = Allowance(rate=100, burst_s=2)
     allowance.grow(0.0)
     allowance.spend(500)

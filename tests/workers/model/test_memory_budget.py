@@ -10,7 +10,7 @@ NAMES = [f"user-{number}" for number in range(6)]
 
 
 def small(worker, models):
-    """The same worker, with memory for so many models of this test (and what lies between)."""
+    """Give a worker memory for so many models of this test, and half of one more; returns it."""
     worker.services.memory.limit = (models + 0.5) * 16_000
     return worker
 
@@ -20,7 +20,7 @@ def in_memory(worker):
 
 
 def interleaved(world, rounds=10):
-    """Rounds of three events of each model in turn: the same events as each of ``state`` has learned."""
+    """Send three events of each model in turn, in so many rounds; yields after each round."""
     streams = {name: list(events(3 * rounds, seed=3, model=name)) for name in NAMES}
     for turn in range(rounds):
         for name in NAMES:
@@ -50,32 +50,32 @@ def test_of_one_poll_no_more_models_are_in_memory_than_there_is_room_for(tmp_pat
     worker = small(world.worker(), 2)
     for _ in interleaved(world):
         pass
-    seen = []
+    counts = []
     claim = world.store.claim
-    world.store.claim = lambda name: seen.append(len(in_memory(worker))) or claim(name)
+    world.store.claim = lambda name: counts.append(len(in_memory(worker))) or claim(name)
     run_until_idle(worker)
-    assert max(seen) <= 3
+    assert max(counts) <= 3
     assert [world.store.current(name).version for name in NAMES] == [30] * len(NAMES)
 
 
 def test_the_model_that_was_not_used_for_longest_goes_first():
-    gone = []
+    dropped = []
     memory = MemoryBudget(limit=30)
 
     def drop(name):
-        gone.append(name)
+        dropped.append(name)
         memory.forget(name)
 
     for name in ("one", "two", "three", "one"):
         memory.use(name, 10, drop)
     memory.make_room()
-    assert gone == []
+    assert dropped == []
     memory.use("four", 10, drop)
     memory.make_room()
-    assert (gone, memory.total, len(memory)) == (["two"], 30, 3)
+    assert (dropped, memory.total, len(memory)) == (["two"], 30, 3)
     memory.use("five", 1000, drop)
     memory.make_room()
-    assert (gone, memory.total) == (["two", "three", "one", "four"], 1000)
+    assert (dropped, memory.total) == (["two", "three", "one", "four"], 1000)
 
 
 def test_events_that_were_taken_before_load_no_checkpoint(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What all models of a pattern begin with: computed once, and nobody's own."""
+"""The start of all models of a pattern: computed once, shared, and changed by none of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def items(tmp_path_factory):
 
 
 def resolved(items, options):
-    """What ``shop-1`` is, a model of a pattern with these options, on features."""
+    """The spec of ``shop-1``, a model of a pattern with these options, on features."""
     models = {"shop-*": {"coordinates": "features", **options}}
     table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
     return Specs(load(None, {}, table), {"items": items}).of("shop-1")

@@ -1,4 +1,4 @@
-"""One user of many: no more of what a model learns than a share is theirs."""
+"""No more than a share of what a model learns may come from one user."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_damaged_windows_are_refused(data):
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, "half", True, float("nan")])
-def test_what_is_no_share_is_refused(share):
+def test_a_share_out_of_range_is_refused(share):
     table = {"catalogues": {"items": {"path": "x"}}, "models": {"shop": {"max_share_a_user": share}}}
     with pytest.raises(ConfigurationError, match=r"models\.shop\.max_share_a_user is .*, expected a share above 0"):
         load(None, {}, table)
@@ -127,11 +127,11 @@ def take(specs, model, sent, first=0):
     return model.take(batches["shop"], nothing_timed)
 
 
-def test_what_exceeds_the_share_is_refused_and_what_others_send_is_learned(specs):
+def test_events_beyond_the_share_are_refused_and_those_of_others_learned(specs):
     model = begun(specs)
     sent = [sent_by("mallory" if n % 3 else f"user {n}", event) for n, event in enumerate(events(60))]
     refused = take(specs, model, sent)
-    # 10 of her 40 are taken, held out ones included, and all of the 20 others.
+    # Of mallory's 40 events 10 are taken, some of them held out, and of the others all 20.
     assert {refusal.error.reason for refusal in refused} == {"user_share"}
     assert len(refused) == 30
     assert model.learner.version + model.progress.hold_out.count == 30

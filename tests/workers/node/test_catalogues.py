@@ -1,4 +1,4 @@
-"""A node while its catalogue changes: items come, another generation takes the place, and it goes on."""
+"""A node goes on while its catalogue changes: items come, or another generation takes its place."""
 
 from __future__ import annotations
 

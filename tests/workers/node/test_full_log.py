@@ -1,4 +1,4 @@
-"""A feedback log in files whose disk is full: what was refused is not in it, what was accepted is, once."""
+"""A feedback log in files whose disk is full holds each accepted event once, and no refused one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_a_refused_post_leaves_nothing_in_a_log_whose_disk_is_full(tmp_path):
         inbox.start()
 
         def post(number: int) -> set[int]:
-            names = range(number * EVENTS, (number + 1) * EVENTS)
-            events = [Event(b'{"n":%d,"of":"%s"}' % (name, b"x" * 500), "shop") for name in names]
+            numbers = range(number * EVENTS, (number + 1) * EVENTS)
+            events = [Event(b'{"n":%d,"of":"%s"}' % (name, b"x" * 500), "shop") for name in numbers]
             try:
                 inbox.put(events).result()
             except SourceError:
                 return set()
-            return set(names)
+            return set(numbers)
 
         accepted = set().union(*senders.map(post, range(POSTS)))
         assert 0 < len(accepted) < POSTS * EVENTS

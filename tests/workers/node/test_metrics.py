@@ -48,7 +48,7 @@ def test_freshness_counts_the_events_of_publications_that_a_node_passed_over(tmp
     assert value(node, "freshness_seconds_bucket", model="shop", le="1.0") == 2
     assert value(node, "freshness_seconds_bucket", model="shop", le="60.0") == 5
     assert node.metrics.freshness("shop")["p99_s"] == pytest.approx(40.0)
-    # What it knows already is not counted again.
+    # Publications that it has counted are not counted again.
     publish_and_load(shop, node, trail(10, 3, 40.0, now), trail(20, 2, 0.5, now), trail(40, 1, 0.1, now))
     assert value(node, "freshness_seconds_count", model="shop") == 6
     for stage in ("log", "learn", "publish", "fetch", "swap"):
@@ -120,15 +120,15 @@ def test_a_follower_that_hangs_is_stale_and_its_last_poll_is_old(tmp_path, monke
     shop = Shop(tmp_path)
     monkeypatch.setattr("omdml.workers.node.following.follow.OVERDUE_S", 0.05)
     with shop.serving() as node:
-        go_on, asked = threading.Event(), threading.Event()
+        go_on, hangs = threading.Event(), threading.Event()
 
         def hang(model):
-            asked.set()
+            hangs.set()
             go_on.wait(10)
 
         with monkeypatch.context() as patch:
             patch.setattr(node._refresher, "refresh", hang)
-            assert asked.wait(10)
+            assert hangs.wait(10)
             polled = value(node, "last_poll_timestamp_seconds")
             time.sleep(0.2)
             assert value(node, "stale_seconds") >= 0.15
@@ -156,7 +156,7 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     go_on.set()
     inbox.close()
     assert value("omdml_node_feedback_queue_requests") == 0
-    # One that does not even get into the queue failed, too.
+    # Events that do not even get into the queue count as failed, too.
     with pytest.raises(SourceError):
         inbox.put([Event(b"{}", "shop")] * 3)
     assert value("omdml_node_feedback_events_total", {"outcome": "failed"}) == 3

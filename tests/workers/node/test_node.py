@@ -66,18 +66,20 @@ def test_every_answer_is_exact_under_the_version_it_names_while_versions_come(tm
         done = threading.Event()
 
         def publish():
-            for _ in range(60):
-                shop.learn(5)
-                shop.publish()
-            done.set()
+            try:
+                for _ in range(60):
+                    shop.learn(5)
+                    shop.publish()
+            finally:
+                done.set()
 
         publisher = threading.Thread(target=publish)
         publisher.start()
-        seen = set()
+        versions = set()
         while not done.is_set():
-            item = f"i{len(seen)}"
+            item = f"i{len(versions)}"
             answer = node.search(ids=[item], k=5)
-            seen.add(answer.version)
+            versions.add(answer.version)
             assert_exact(shop, answer, item, 5)
         publisher.join()
         until(serves(node, shop.learner.version))
@@ -93,7 +95,7 @@ def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_
         assert node.search("user-7", ids=["i0"]).version == 0
         shop.store.failing = StoreError("refused")
         until(lambda: node.stale_seconds > 0)
-        # I expect the one to be answered for, and the other to say that its first search loads it.
+        # I expect answers for the first, and of the other an error that says that its first search loads it.
         assert node.search("user-7", ids=["i0"]).version == 0
         with pytest.raises(SearchError, match=r"loaded by its first search\), and its store is out of reach"):
             node.search("user-8", ids=["i0"])
@@ -171,7 +173,7 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "message"),
+    ("query", "reason", "message"),
     [
         ({"model": "shpo", "ids": ["i0"]}, "unknown_model", "did you mean 'shop'"),
         ({"ids": ["i0", "nope"]}, "unknown_item", "'nope'"),
@@ -187,9 +189,9 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
         ({"features": {"sound": [0.0]}}, "invalid", "query's features: modality 'sound' is unknown"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, asked, reason, message):
+def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, query, reason, message):
     with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match=message) as refused:
-        node.search(**asked)
+        node.search(**query)
     assert refused.value.reason == reason
 
 

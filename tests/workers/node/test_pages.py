@@ -16,9 +16,9 @@ def client(tmp_path):
         yield client
 
 
-def ids_found(client, **asked):
+def ids_found(client, **options):
     """Search with these options; returns the ids in the answer."""
-    response = client.post("/search", json={"id": "i5", **asked})
+    response = client.post("/search", json={"id": "i5", **options})
     assert response.status_code == 200, response.text
     return [item["id"] for item in response.json()["items"]]
 
@@ -32,17 +32,17 @@ def test_pages_are_parts_of_one_long_answer(client):
     assert [item["id"] for item in client.get("/search?id=i5&k=3&offset=4").json()["items"]] == whole[4:7]
 
 
-def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
+def test_excluded_ids_are_passed_over_and_the_answer_stays_full(client):
     whole = ids_found(client, k=ITEMS)
-    out = [whole[0], whole[2], whole[9], "i5", "nobody", whole[0]]
-    left = [name for name in whole if name not in out]
-    assert ids_found(client, k=8, exclude=out) == left[:8]
-    assert ids_found(client, k=8, exclude=out, offset=5) == left[5:13]
+    excluded = [whole[0], whole[2], whole[9], "i5", "nobody", whole[0]]
+    expected = [name for name in whole if name not in excluded]
+    assert ids_found(client, k=8, exclude=excluded) == expected[:8]
+    assert ids_found(client, k=8, exclude=excluded, offset=5) == expected[5:13]
     assert ids_found(client, k=8, exclude=whole) == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "expected"),
+    ("options", "reason", "expected"),
     [
         ({"offset": -1}, "bad_k", "offset is -1, expected 0 to 9990"),
         ({"k": 1, "offset": 10_000}, "bad_k", "offset is 10000, expected 0 to 9999"),
@@ -52,5 +52,5 @@ def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
         ({"exclde": ["i1"]}, "unknown_parameter", "did you mean 'exclude'"),
     ],
 )
-def test_what_is_no_page_is_refused(client, asked, reason, expected):
-    assert expected in refused(client.post("/search", json={"id": "i5", **asked}), 400, reason)
+def test_options_that_make_no_page_are_refused(client, options, reason, expected):
+    assert expected in refused(client.post("/search", json={"id": "i5", **options}), 400, reason)

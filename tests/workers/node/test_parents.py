@@ -53,7 +53,7 @@ def test_a_model_that_began_with_a_parent_has_no_version_0_any_more(family):
         assert client.post("/search", json={"model": "main", "id": "i5", "version": 0}).json()["version"] == 0
 
 
-def test_names_and_patterns_answer_as_their_parent_does_by_now(family):
+def test_names_and_patterns_answer_as_their_parent_does_at_that_moment(family):
     family.learn(60)
     with family.serving() as node:
         for model in ("shop", "user-7"):

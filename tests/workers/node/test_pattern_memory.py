@@ -24,8 +24,8 @@ def many_items(folder):
 
 
 @pytest.fixture
-def serve(tmp_path, monkeypatch):
-    """Answers which models a node still holds after it was asked about all, and the megabytes of one gallery."""
+def models_held(tmp_path, monkeypatch):
+    """Asks a node with these options about all models; returns those that it still holds, and a gallery's megabytes."""
     shop = Shop(tmp_path, items=many_items)
     for name in MODELS:
         shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
@@ -50,10 +50,10 @@ def serve(tmp_path, monkeypatch):
     return held
 
 
-def test_models_beyond_the_memory_are_dropped_the_oldest_first(serve):
-    loaded, size = serve()
+def test_models_beyond_the_memory_are_dropped_the_oldest_first(models_held):
+    loaded, size = models_held()
     assert loaded == MODELS
-    assert serve(memory_mb=3.5 * size)[0] == MODELS
-    assert serve(memory_mb=2.5 * size)[0] == ["shop", "user-1", "user-2"]
+    assert models_held(memory_mb=3.5 * size)[0] == MODELS
+    assert models_held(memory_mb=2.5 * size)[0] == ["shop", "user-1", "user-2"]
     # The model that is named counts for nothing, and stays.
-    assert serve(memory_mb=1.0)[0] == ["shop", "user-2"]
+    assert models_held(memory_mb=1.0)[0] == ["shop", "user-2"]

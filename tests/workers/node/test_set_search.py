@@ -23,7 +23,7 @@ SETS = 80
 
 
 class Album:
-    """Faces of twelve people on photographs, and a node that knows them."""
+    """Faces of twelve people, photographs that are sets of faces, and a model that a node can serve."""
 
     def __init__(self, folder, sets=True) -> None:
         self.features, self.label = labelled()
@@ -41,7 +41,7 @@ class Album:
         self.publish()
 
     def publish(self) -> int:
-        """Publish what was learned so far; answers its version."""
+        """Publish what was learned so far; returns its version."""
         snapshot = Snapshot(
             model="album", learner="setnet", version=self.learner.version, generation=self.catalogue.generation,
             event_time=None, oldest_event_time=None, progress={}, metric=self.learner.metric,
@@ -69,8 +69,8 @@ class Album:
 
     def by_elements(self, query):
         """The exact scores of all sets."""
-        asked = self.vectors(query)
-        return np.array([greedy(asked @ self.vectors(rows).T) for rows in self.catalogue.sets.values()])
+        elements = self.vectors(query)
+        return np.array([greedy(elements @ self.vectors(rows).T) for rows in self.catalogue.sets.values()])
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_sets_are_answered_by_the_sum_of_their_scores_for_each_element(album, no
 
 
 def test_sets_are_excluded_by_their_names_and_answered_in_pages(node):
-    asked = {"ids": ["f3", "f77"]}
-    whole = [item.id for item in node.search(**asked, k=SETS).items]
-    answer = node.search(**asked, k=3, page=Paging(offset=2, exclude=[whole[0], whole[3], "f3"]))
+    query = {"ids": ["f3", "f77"]}
+    whole = [item.id for item in node.search(**query, k=SETS).items]
+    answer = node.search(**query, k=3, page=Paging(offset=2, exclude=[whole[0], whole[3], "f3"]))
     assert [item.id for item in answer.items] == [name for name in whole if name not in (whole[0], whole[3])][2:5]
 
 
@@ -122,9 +122,9 @@ def test_the_exact_search_matches_elements_greedily_each_once(album, node):
 
 @pytest.mark.parametrize("by", ["vector", "aggregate"])
 def test_reranking_everything_is_the_exact_search(node, by):
-    asked = {"ids": ["f3", "f77"], "k": 9}
-    exact = node.search(by="elements", **asked)
-    assert node.search(by=by, rerank=SETS, **asked).items == exact.items
+    query = {"ids": ["f3", "f77"], "k": 9}
+    exact = node.search(by="elements", **query)
+    assert node.search(by=by, rerank=SETS, **query).items == exact.items
 
 
 def test_reranking_orders_the_best_again_and_leaves_the_others_out(album, node):
@@ -173,7 +173,7 @@ def test_new_versions_and_added_sets_go_live(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "message"),
+    ("query", "reason", "message"),
     [
         ({"ids": ["f3", "nobody"]}, "unknown_item", "no item 'nobody'"),
         ({"ids": []}, "invalid", "0 query items"),
@@ -183,9 +183,9 @@ def test_new_versions_and_added_sets_go_live(tmp_path):
         ({"ids": ["f3"], "task": "taste"}, "unknown_task", "has no tasks"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(node, asked, reason, message):
+def test_a_query_that_makes_no_sense_is_refused(node, query, reason, message):
     with pytest.raises(SearchError, match=message) as refusal:
-        node.search(**asked)
+        node.search(**query)
     assert refusal.value.reason == reason
 
 

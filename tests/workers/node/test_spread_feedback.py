@@ -33,4 +33,6 @@ def test_events_go_to_the_home_of_their_model():
 
 
 def test_events_of_a_model_in_parts_are_spread_and_repeats_stay_together():
-    assert keys([{**EVENT, "model": "hot", "id": "1"}, {**EVENT, "model": "hot"}]) == ["", "1"]
+    with_id = {**EVENT, "model": "hot", "id": "1"}
+    # An event without a key is spread. The same event is sent twice here.
+    assert keys([with_id, {**EVENT, "model": "hot"}, with_id]) == ["", "1", "1"]

@@ -25,14 +25,14 @@ from tests.support.shops import Shop
 @pytest.fixture
 def shop(tmp_path):
     """A shop whose model is learned by DCA, with some versions."""
-    place = Shop(tmp_path)
-    place.learner = DCA(dims=dict(place.catalogue.dims))
-    place.learner.start(place.catalogue.features)
-    return place
+    shop = Shop(tmp_path)
+    shop.learner = DCA(dims=dict(shop.catalogue.dims))
+    shop.learner.start(shop.catalogue.features)
+    return shop
 
 
 def snapshots(shop, counts):
-    """What would be published after each of these numbers of comparisons."""
+    """The snapshots after these numbers of comparisons."""
     results = []
     for count in counts:
         shop.learn(count - shop.learner.version)
@@ -60,7 +60,7 @@ def test_a_query_of_items_is_the_same_before_and_after_a_new_one_is_embedded(sho
     view = view_of(shop, snapshot)
     change(shop.catalogue, Change(id="new", features=raw_item(np.random.default_rng(5))))
     ids = ["new", "i3", "i40"]
-    before, after = (made.search(made.items(ids), 7) for made in (view, grown_view(view, shop.catalogue)))
+    before, after = (each.search(each.items(ids), 7) for each in (view, grown_view(view, shop.catalogue)))
     assert [item.id for item in before.items] == [item.id for item in after.items]
     np.testing.assert_allclose(*([item.distance for item in answer.items] for answer in (before, after)), atol=1e-5)
 

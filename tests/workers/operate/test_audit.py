@@ -1,4 +1,4 @@
-"""``omdml doctor --audit``: it adds up, and says what does not."""
+"""``omdml doctor --audit``: it counts what became of every event, and says what does not add up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant=
 
 @pytest.fixture
 def world(tmp_path):
-    """40 events of which one is a letter, a ranking, and a line that is no event; learned and saved."""
+    """40 events of a model, one of them a ranking and one refused, and a line that is no event: learned and saved."""
     world = World(tmp_path)
     ranking = Ranking(model="shop", query="i0", relevant=("i1", "i2"), irrelevant=("i3",))
     world.send(*events(20), BROKEN, b"no event", encode(ranking), *events(18, seed=1))
@@ -87,17 +87,17 @@ def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, tex
     assert "omdml replay --model shop --publish --replace" in wrong["shop"]
 
 
-def test_of_events_that_the_log_lost_it_is_not_advised_to_learn_them_again(world):
+def test_nobody_is_advised_to_learn_events_again_that_the_log_lost(world):
     (partition,) = world.log.partitions
     records = world.log.read(partition, 0, 100)
-    # As compaction does.
+    # Compaction deletes records like this.
     world.log._records[partition] = records[:5] + records[10:]
     wrong = audited(world)[1].wrong["shop"]
     assert "5 more events were learned and held out than the log holds at offsets 0 to 40. If the topic was" in wrong
     assert "leave it as it is, because a replay would forget them. Otherwise they were learned twice: omdml" in wrong
 
 
-def test_events_without_a_fate_beside_deleted_ones_are_learned_again_at_a_price(world):
+def test_advice_about_missing_events_warns_of_what_a_replay_would_forget(world):
     tampered(world, learned=20)
     world.log.trim(world.log.partitions[0], 10)
     wrong = audited(world)[1].wrong["shop"]
@@ -135,7 +135,7 @@ def test_a_checkpoint_beyond_the_end_of_the_log_is_a_fault(world):
     assert "is at offset 41, but the log ends at 30" in audited(world)[1].wrong["shop"]
 
 
-def test_what_came_before_a_reset_is_a_limit(world):
+def test_events_from_before_a_reset_are_a_limit_of_the_audit(world):
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
     assert upkeep.reset(world.store, spec, "shop", "test") == 41
     world.send(*events(5, seed=2))
@@ -146,7 +146,7 @@ def test_what_came_before_a_reset_is_a_limit(world):
     assert "39 events are before the place at which counting of 'shop' began" in report.limits[0]
 
 
-def test_a_deleted_model_is_a_limit(world):
+def test_events_of_a_deleted_model_are_a_limit_of_the_audit(world):
     world.store.delete("shop")
     report = audited(world)[1]
     assert report.wrong == {}
@@ -167,7 +167,7 @@ def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
     assert (shop.events, shop.letters, shop.behind) == (0, 1, 39)
 
 
-def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
+def test_events_lost_before_the_first_one_learned_are_reported_separately(tmp_path):
     world = World(tmp_path)
     world.send(*events(20))
     world.store.place(world.log.topic_id, None, Placement.first("crc32", 1))
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     assert (shop.tally.since, shop.tally.learned, shop.before, report.wrong) == (41, 5, 39, {})
 
 
-def test_what_was_learned_from_another_log_is_not_held_against_this_one(world):
+def test_events_learned_from_another_log_are_no_fault_of_this_one(world):
     epoch, checkpoint, _ = world.store.claim("shop")
     tally = {**checkpoint.progress["tally"], "home": "another-log/0"}
     moved = msgspec.structs.replace(
@@ -282,7 +282,7 @@ def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world
     assert (user.tally.learned, user.events, user.letters, user.behind, report) == (5, 5, 4, 0, ({}, []))
 
 
-def test_letters_are_told_apart(world):
+def test_only_positions_of_letters_are_counted_as_dead_letters(world):
     partition, other = Partition("log", 0), Partition("log", 1)
     letters = LetterPositions()
     line = msgspec.json.encode({"partition": partition, "offset": 7, "reason": "x", "error": "", "payload": ""})
@@ -318,13 +318,13 @@ def test_doctor_reads_a_whole_installation(tmp_path):
     worker = ForkedProcess(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
     wait_for(lambda: (saved := store.peek("shop")) and saved.next > 1 << 40, "the events to be saved", 60, worker)
     assert worker.stop() == 0
-    asked = ["doctor", "--audit", "--config", str(tmp_path / "omdml.toml")]
-    result = CliRunner().invoke(main, asked)
+    command = ["doctor", "--audit", "--config", str(tmp_path / "omdml.toml")]
+    result = CliRunner().invoke(main, command)
     assert "everything adds up" in result.output, result.output
     assert result.exit_code == 0
     for segment in (tmp_path / "letters").glob("*.jsonl"):
         segment.write_bytes(b"")
-    result = CliRunner().invoke(main, asked)
+    result = CliRunner().invoke(main, command)
     assert "1 of 101 events at offsets" in result.output, result.output
     assert result.exit_code == 1
     sink.close()

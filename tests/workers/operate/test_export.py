@@ -45,9 +45,9 @@ def test_an_export_has_the_nodes_order_and_distances(shop, tmp_path, kind):
     exporter(shop, tmp_path / "out", format=kind).step()
     manifest, vectors, _ = read(tmp_path / "out")
     ids, distances = shop.expected(20, "i5", 10)
-    result, far = order(vectors, "i5")
-    assert result == ids
-    np.testing.assert_allclose(far, distances, rtol=1e-4)
+    exported_ids, exported_distances = order(vectors, "i5")
+    assert exported_ids == ids
+    np.testing.assert_allclose(exported_distances, distances, rtol=1e-4)
     assert (manifest["version"], manifest["serial"], manifest["items"]) == (20, 1, ITEMS)
     assert list(vectors) == list(shop.catalogue.ids)
 
@@ -94,7 +94,7 @@ def test_versions_are_followed_by_the_rows_that_moved(shop, tmp_path, kind):
     assert fewer > 10
 
 
-def test_what_moved_slowly_is_written_in_the_end(shop, tmp_path):
+def test_rows_that_move_slowly_are_written_in_the_end(shop, tmp_path):
     # Items are compared with what was written of them, not with the version before.
     follower = exporter(shop, tmp_path / "out", moved=0.2)
     follower.step()
@@ -223,7 +223,7 @@ def test_two_exports_never_write_into_one_folder(shop, tmp_path):
         pass
     with first.held():
         first.step()
-    # Who comes after it goes on with what it wrote.
+    # The next one goes on with what the first one wrote.
     with second.held():
         assert second.resume().version == 20
 
@@ -267,7 +267,7 @@ def test_a_turned_embedding_has_not_moved():
     np.testing.assert_allclose(aligned((flat @ basis).astype(np.float32), flat, rows, rows), flat, atol=1e-5)
 
 
-def test_items_that_went_are_gone_for_readers():
+def test_readers_no_longer_find_items_that_a_later_part_removes():
     def rows(names, value, removed=()):
         return Rows(list(names), np.full((len(names), 2), value, np.float32), [{"at": value}] * len(names), removed)
 
@@ -307,12 +307,12 @@ def test_the_command_says_what_it_wrote(installed, tmp_path, monkeypatch):
     assert (refused.exit_code, "leave out --version" in refused.output) == (2, True)
 
 
-def test_items_that_changed_are_exported_with_what_changes_said(installed, tmp_path, monkeypatch):
+def test_changed_items_are_exported_with_their_changed_attributes(installed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vectors = {name: [0.5] * dim for name, dim in installed.catalogue.raw_dims.items()}
     changed = [{"id": "new", "features": vectors, "attributes": {"price": 4}}, {"id": "i3", "attributes": {"price": 9}}]
-    made = CliRunner().invoke(main, ["catalogue", "put", "items"], input="\n".join(map(json.dumps, changed)))
-    assert made.exit_code == 0, made.output
+    put = CliRunner().invoke(main, ["catalogue", "put", "items"], input="\n".join(map(json.dumps, changed)))
+    assert put.exit_code == 0, put.output
     CliRunner().invoke(main, ["catalogue", "put", "items"], input=json.dumps({"id": "new", "features": vectors}))
     CliRunner().invoke(main, ["export", "shop", "out"])
     manifest, exported, attributes_of = read(tmp_path / "out")

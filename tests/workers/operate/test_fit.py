@@ -47,16 +47,28 @@ def test_a_ranking_is_never_cut_in_two(shop):
 
 def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*events(20))
-    brought = [json.loads(event) for event in events(40, seed=3)]
-    for event in brought:
+    with_vectors = [json.loads(event) for event in events(40, seed=3)]
+    for event in with_vectors:
         event["features"] = {"new": {"shape": [0.5] * 9, "noise": [0.1] * 5}}
         event["query"] = "new"
-    shop.tell(*(json.dumps(event).encode() for event in brought))
+    shop.tell(*(json.dumps(event).encode() for event in with_vectors))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
     model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first, None)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
-    assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
+    assert model.next == first[-1].offset + 1
+    vectors = shop.catalogue.scale(
+        {name: np.array([vector]) for name, vector in with_vectors[0]["features"]["new"].items()}
+    )
+    items = {name: np.concatenate([x, vectors[name]]) for name, x in shop.catalogue.features.items()}
+    of_new = triplets(40, seed=3)
+    of_new[:, 0] = len(shop.catalogue.ids)
+    start = batch_start(Qwise(dims=dict(shop.catalogue.dims)), np.concatenate([triplets(20), of_new]), items)
+    twin = Qwise(dims=dict(shop.catalogue.dims), init={name: M.astype(np.float32) for name, M in start.items()})
+    (tensors, _), (expected, _) = model.learner.metric.to_tensors(), twin.metric.to_tensors()
+    assert tensors.keys() == expected.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_allclose(tensor, expected[name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_learner_without_a_batch_form_and_an_empty_log_cannot_be_fitted(shop):

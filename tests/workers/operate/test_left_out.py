@@ -33,7 +33,7 @@ def clicks(count, seed=0):
 
 
 def nobodys(event):
-    """As many bytes of an event of another model, so that all others lie where they lay."""
+    """An event of another model with as many bytes as this one, so that all others keep their offsets."""
     fields = json.loads(event)
     fields |= {"model": "user-1", "query": "i1"}
     del fields["user"]
@@ -45,18 +45,19 @@ def omdml(shop, *words):
     return CliRunner().invoke(main, [*words, "-c", str(shop.file), "--yes"])
 
 
-def digest_told(ran):
+def digest_printed(ran):
+    """The digest of the learner's state that a command prints."""
     assert ran.exit_code == 0, ran.output
     return "".join(ran.output.split()).rpartition("sha256ofwhatwaslearned:")[2][:64]
 
 
 @pytest.mark.parametrize("guard", ["false", "true"])
-def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path, guard):
+def test_what_is_learned_without_a_user_is_what_a_log_without_them_teaches(tmp_path, guard):
     events = clicks(300)
     shop, twin = LoggedShop(tmp_path / "a", guard=guard), LoggedShop(tmp_path / "b", guard=guard)
-    for place in (shop, twin):
-        on = msgspec.structs.replace(place.configuration.guard, on=guard == "true")
-        place.configuration = msgspec.structs.replace(place.configuration, guard=on)
+    for each in (shop, twin):
+        on = msgspec.structs.replace(each.configuration.guard, on=guard == "true")
+        each.configuration = msgspec.structs.replace(each.configuration, guard=on)
     shop.tell(*events)
     before = shop.worked()
     ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")
@@ -69,7 +70,7 @@ def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path
     assert after.state == expected.state != before.state
     for name in ("count", "kept"):
         assert after.progress["hold_out"][name] == expected.progress["hold_out"][name]
-    assert digest_told(ran) == hashlib.sha256(expected.state).hexdigest()
+    assert digest_printed(ran) == hashlib.sha256(expected.state).hexdigest()
     assert after.next == before.next
 
 
@@ -118,8 +119,8 @@ def test_of_two_who_forget_at_once_the_later_one_is_refused(tmp_path, monkeypatc
     refused = omdml(shop, "forget", "shop", "--user", "ben")
     assert refused.exit_code == 1
     assert "name also the users whom the others have left out" in " ".join(refused.output.split())
-    # Nothing of anna came back.
-    assert digest_told(others[0]) == hashlib.sha256(shop.store.peek("shop").state).hexdigest()
+    # The refused command brought nothing of anna's back.
+    assert digest_printed(others[0]) == hashlib.sha256(shop.store.peek("shop").state).hexdigest()
     assert omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").exit_code == 0
     assert shop.store.peek("shop").version == 30
 
@@ -128,7 +129,7 @@ def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_agrees(tmp_path)
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(90))
     shop.worked()
-    # The first event of all is one of hers.
+    # The first event of the log is one of hers.
     assert omdml(shop, "forget", "shop", "--user", "anna").exit_code == 0
     shop.tell(*clicks(30, seed=1))
     worked = shop.worked()
@@ -138,7 +139,7 @@ def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_agrees(tmp_path)
     assert "learned twice" not in ran.output
     assert "lost" not in ran.output, ran.output
     (row,) = [line.split("│") for line in ran.output.splitlines() if "│ shop" in line and "120" in line]
-    # Of the log, learned, held out, passed over, refused.
+    # The columns count events: of the log, learned, held out, passed over, refused.
     assert [int(cell) for cell in row[2:7]] == [120, 90, 0, 30, 0]
 
 
@@ -146,11 +147,11 @@ def test_a_model_goes_on_from_an_earlier_version(tmp_path):
     shop, twin = LoggedShop(tmp_path / "a"), LoggedShop(tmp_path / "b")
     shop.tell(*clicks(80))
     twin.tell(*clicks(80))
-    there = twin.worked()
+    expected = twin.worked()
     shop.tell(*clicks(50, seed=2))
     later = shop.worked()
     ran = omdml(shop, "learn-on", "shop", "--version", "80")
-    assert digest_told(ran) == hashlib.sha256(there.state).hexdigest()
+    assert digest_printed(ran) == hashlib.sha256(expected.state).hexdigest()
     after = shop.store.claim("shop").checkpoint
     assert (after.version, after.next) == (80, later.next)
 
@@ -159,7 +160,7 @@ def test_events_of_a_time_are_left_out(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(60))
     shop.worked()
-    # The tenth to the nineteenth.
+    # Events 10 to 19, counted from 0.
     times = ["--since", "2023-11-14T22:13:30", "--until", "2023-11-14T22:13:40"]
     assert "Left out: 10 events" in " ".join(omdml(shop, "learn-on", "shop", *times).output.split())
     assert shop.store.claim("shop").checkpoint.version == 50
@@ -170,15 +171,15 @@ def test_a_version_that_the_log_does_not_lead_to_changes_nothing(tmp_path):
     ranking = {"type": "ranking", "model": "shop", "query": "i1", "relevant": ["i2", "i3"], "irrelevant": ["i4", "i5"]}
     shop.tell(*clicks(10), json.dumps(ranking).encode(), *clicks(5, seed=3))
     before = shop.worked()
-    for version, told in ((12, "the next one leads to 14"), (500, "the log only leads to version 19")):
+    for version, expected in ((12, "the next one leads to 14"), (500, "the log only leads to version 19")):
         ran = omdml(shop, "learn-on", "shop", "--version", str(version))
         assert ran.exit_code == 1
-        assert told in " ".join(ran.output.split())
+        assert expected in " ".join(ran.output.split())
     assert shop.store.claim("shop").checkpoint.state == before.state
     assert shop.store.load("shop")[1].version == before.version
 
 
-def test_children_that_keep_a_copy_of_what_forgets_are_named(tmp_path):
+def test_children_that_keep_a_copy_of_a_parent_that_forgets_are_named(tmp_path):
     own = {"coordinates": "features", "rank": 4}
     models = {"shop": own, "user-*": {**own, "parent": "shop"}}
     shop = LoggedShop(tmp_path, models)
@@ -288,7 +289,7 @@ def test_nobody_forgets_while_a_worker_learns(tmp_path):
         (["forget", "shop"], "--user"),
     ],
 )
-def test_what_says_too_little_is_refused(tmp_path, words, expected):
+def test_a_command_that_says_too_little_is_refused(tmp_path, words, expected):
     shop = LoggedShop(tmp_path)
     ran = omdml(shop, *words)
     assert ran.exit_code == 2
@@ -308,6 +309,6 @@ def test_versions_are_reached_by_steps_of_any_size(tmp_path, learner):
     expected = twin.worked()
     shop.worked()
     assert (
-        digest_told(omdml(shop, "learn-on", "shop", "--version", str(version)))
+        digest_printed(omdml(shop, "learn-on", "shop", "--version", str(version)))
         == hashlib.sha256(expected.state).hexdigest()
     )

@@ -86,7 +86,7 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     assert "try again" in learnable(letter, specs, passed_letters([letter], world.store), room).why
     run_until_idle(worker)
     assert learnable(letter, specs, passed_letters([letter], world.store), room).event is not None
-    # Nor has it to wait for another model that holds the mark, once its own has saved.
+    # Once its own model has saved, it need not wait for another model that holds the mark, either.
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
     assert learnable(named, specs, passed_letters([named], world.store), room).event is not None
@@ -114,7 +114,7 @@ def test_an_event_that_was_learned_after_its_letter_is_reported_as_learned(tmp_p
     assert "was learned, or held out" in fate(learned, book, world.store)
     assert "was learned, or held out" in fate(msgspec.structs.replace(learned, model="shop"), book, world.store)
     assert fate(refused, book, world.store) == ""
-    # Nor does anything remain to be done about one that was sent again.
+    # Nothing is left to do about an event that was sent again, either.
     book.resent.add(refused.position)
     assert "sent again: nothing is left to do" in fate(refused, book, world.store)
     # A payload that names no model, and a store that knows nothing, say nothing.
@@ -134,7 +134,7 @@ def test_a_letter_with_an_endless_name_of_a_model_keeps_no_other_waiting(tmp_pat
     book = Book({letter.position: letter for letter in letters(world)}, set(), set())
     named, other = sorted(book.letters.values(), key=lambda letter: letter.offset)
     assert len(named.model or "") == 300
-    # Both are told as passed, and the store is not asked for the name.
+    # Workers have passed both letters' events, and the store is not asked for such a name.
     assert passed_letters(book.letters.values(), world.store) == set(book.letters)
     specs = worker.services.specs
     assert "at most 200" in learnable(named, specs, {named.position}, UsersRoom(specs, world.store)).why

@@ -1,4 +1,4 @@
-"""Models that are begun again under their workers, whatever state the store is in."""
+"""Models that operators reset, copy or delete, whatever state the store is in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
     assert (world.store.peek("shop").version, live(world)) == (10, 10)
 
 
-def test_what_an_interrupted_deletion_left_goes_if_the_command_is_run_again(tmp_path, monkeypatch):
+def test_remains_of_an_interrupted_deletion_go_if_the_command_is_run_again(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -99,11 +99,11 @@ def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, m
 def test_a_model_that_is_deleted_while_it_is_copied_is_reported_as_deleted(tmp_path, monkeypatch, step):
     world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
-    taken = getattr(world.store, step)
+    method = getattr(world.store, step)
 
     def deleted_before(*arguments, **options):
         world.store.delete("m-3")
-        return taken(*arguments, **options)
+        return method(*arguments, **options)
 
     monkeypatch.setattr(world.store, step, deleted_before)
     spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")

@@ -1,4 +1,4 @@
-"""Commands on a model in parts, and changes of its settings, concern all parts and the whole."""
+"""A command on a model in parts, or a change of its settings, affects all parts and the whole."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_model_with_a_checkpoint_is_refused_until_it_was_copied(tmp_path):
     with_models(world, HOT)
     with pytest.raises(ConfigurationError, match="learned without parts"):
         drained(world, world.worker())
-    # What the message says:
+    # The error advises these steps.
     both = {**ORDINARY, "old": ORDINARY["hot"]}
     with_models(world, both)
     topic, placement = world.log.topic_id, world.store.placement(world.log.topic_id)
@@ -195,8 +195,8 @@ def test_the_doctor_says_what_to_do_about_a_part_or_a_whole_that_cannot_be_read(
     specs, names = Specs(world.configuration, {"items": world.catalogue}), world.store.models()
     for broken in (part_name("hot", 1), "hot"):
         damage(world, broken)
-        seen = look_at_checkpoints(specs, world.store, names, lambda: extents(world))
-        (remark,) = seen.remarks()
+        report = look_at_checkpoints(specs, world.store, names, lambda: extents(world))
+        (remark,) = report.remarks()
         assert "omdml models reset hot" in remark.text
         assert "replay" not in remark.text
-    assert seen.sound == 3
+    assert report.sound == 3

@@ -43,10 +43,9 @@ def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop
     worker = shop.worker(source=FileSource(shop.folder / "feedback"))
     run_until_idle(worker, turns=3)
     assert shop.store.load("shop")[1].version == 0
-    other = FileSink(shop.folder / "feedback", fsync=False)
-    model = replayed(shop)
+    sink = FileSink(shop.folder / "feedback", fsync=False)
     for event in events(40):
-        other.send(event, "shop")
+        sink.send(event, "shop")
     model = replayed(shop)
     published_replay.publish(model, shop.store, worker.services.letters, "test")
     shop.tell(*events(10, seed=1))
@@ -65,12 +64,13 @@ def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     assert shop.store.claim("shop").checkpoint.state == before.state
     replaced = shop.omdml("--publish", "--replace", "--fit")
     assert replaced.exit_code == 0
-    # Whoever reads it sees that the model has learned less than before.
+    # An operator sees that the model has learned less than before.
     assert "shop: version 30 is live (before: version 60)" in flowing(replaced.output)
     assert shop.store.claim("shop").checkpoint.version == 30
 
 
 def lose(shop, loss):
+    """Damage or delete all checkpoints of the model."""
     for path in (shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"):
         path.write_bytes(b"?") if loss == "damaged" else path.unlink()
 
@@ -130,7 +130,7 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["publish", "replace"])
-def test_a_model_that_a_busy_worker_takes_back_twice_is_replaced_all_the_same(shop, monkeypatch, step):
+def test_a_model_that_a_busy_worker_takes_back_twice_is_still_replaced(shop, monkeypatch, step):
     shop.tell(*events(10))
     shop.worked()
     model, write, times = replayed(shop), getattr(shop.store, step), iter(range(2))

@@ -179,7 +179,7 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
 
 
 def shares(text):
-    """What a line of the table says of held-out events."""
+    """The percentages in a line of the table."""
     return [float(share) for share in re.findall(r"([\d.]+)%", text)]
 
 
@@ -244,7 +244,7 @@ def test_inspect_shows_the_same_baselines(tmp_path):
     assert shares(line) == [after, plain, start]
 
 
-def test_inspect_tells_how_much_the_default_learner_shrinks_and_lost(tmp_path):
+def test_inspect_shows_the_shrinkage_and_losses_of_the_default_learner(tmp_path):
     shop = LoggedShop(tmp_path, {"shop": {"learner": "dca", "coordinates": "features"}}, guard="true")
     shop.tell(*events(30))
     assert shop.omdml("--publish").exit_code == 0

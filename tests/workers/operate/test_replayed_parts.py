@@ -16,7 +16,7 @@ def test_every_published_vector_replays_to_the_same_bytes(tmp_path):
         scatter(world, 90, seed=wave)
         drained(world, world.worker(), turns=30)
     spec, placement = spec_of(world), world.store.placement(world.log.topic_id)
-    seen = 0
+    replayed_versions = 0
     for line in world.store.history("hot"):
         _, snapshot = world.store.load("hot", line["version"])
         if line["what"] != "published" or not snapshot.vector:
@@ -28,8 +28,8 @@ def test_every_published_vector_replays_to_the_same_bytes(tmp_path):
         assert again.digest == snapshot.digest
         assert "same bytes" in compared(world.store, again)
         assert same_sums(replayed_again.learner, expected(world, vector.positions, GUARD))
-        seen += 1
-    assert seen >= 3
+        replayed_versions += 1
+    assert replayed_versions >= 3
 
 
 def test_a_replay_of_another_vector_says_that_it_differs(tmp_path):

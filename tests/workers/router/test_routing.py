@@ -86,7 +86,7 @@ def test_a_copy_carries_the_bytes_and_headers_and_no_key_but_the_model():
     assert copy_of(sent, None, TARGETS) == ("keyless", "feedback", None, sent.value, headers)
 
 
-def test_what_the_topic_refuses_is_a_letter_with_its_position():
+def test_an_event_that_the_topic_refuses_is_a_letter_with_its_position():
     sent = record(b"x" * 900)
     fate, topic, key, value, headers = copy_of(sent, b"shop", TARGETS)
     assert (fate, topic, key, headers) == ("letter", "feedback.letters", b"shop", ())

@@ -18,9 +18,9 @@ LEARNING = Condition(started=True, alive=True, ready=True, stopping=False, statu
 def systemd(request, tmp_path, monkeypatch):
     """A socket as systemd has one."""
     name = f"omdml-test-{os.getpid()}"
-    place, address = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
+    bound_to, address = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(place)
+        listening.bind(bound_to)
         listening.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
         yield listening
@@ -54,7 +54,7 @@ def test_states_are_reported_once_and_the_watchdog_as_long_as_it_is_alive(system
     assert heard(systemd) == ["STOPPING=1", "STATUS=draining", "WATCHDOG=1"]
 
 
-def test_a_thread_tells_it_as_often_as_the_watchdog_asks(systemd, monkeypatch):
+def test_a_thread_tells_systemd_as_often_as_the_watchdog_asks(systemd, monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     lines = []
@@ -67,7 +67,7 @@ def test_a_thread_tells_it_as_often_as_the_watchdog_asks(systemd, monkeypatch):
     assert (lines.count("READY=1"), lines.count("STOPPING=1")) == (1, 1)
 
 
-def fill(place):
+def fill(address):
     """Send to a socket until nobody can send to it any more."""
     sent = 1
     while sent:
@@ -75,11 +75,11 @@ def fill(place):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, suppress(BlockingIOError):
             other.setblocking(False)
             while True:
-                other.sendto(b"full", place)
+                other.sendto(b"full", address)
                 sent += 1
 
 
-def test_what_systemd_could_not_take_is_sent_again(systemd):
+def test_messages_that_systemd_could_not_take_are_sent_again(systemd):
     messenger = Messenger(lambda: LEARNING)
     fill(systemd.getsockname())
     messenger.tell()
@@ -88,7 +88,7 @@ def test_what_systemd_could_not_take_is_sent_again(systemd):
     assert heard(systemd) == ["READY=1", "STATUS=learning, 4 partitions", "WATCHDOG=1"]
 
 
-def test_a_watchdog_of_another_process_is_none_of_ours(monkeypatch):
+def test_the_watchdog_of_another_process_is_ignored(monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", "1")
     assert pause_s() == 1.0

@@ -22,7 +22,7 @@ COMMANDS = (
 COMMANDS += ("streams/catalogues/tables/",)
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 REWINDS = {("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")}
-# What is said by a name that is computed.
+# By module, the events whose names are computed.
 COMPUTED = {
     "workers/node/following/went_live.py": {
         ("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")
@@ -72,7 +72,7 @@ def test_the_events_that_are_counted_are_those_that_the_code_says():
     assert set(logged_calls()) == KNOWN
 
 
-def test_every_warning_and_error_says_what_to_do():
+def test_the_operations_page_lists_all_warnings_and_errors_and_no_others():
     page = (ROOT / "deploy/OPERATIONS.md").read_text().partition("### Lines that need you\n")[2].partition("\n### ")[0]
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     matches = re.findall(r"`(\w+)`", " ".join(cells))

@@ -51,7 +51,7 @@ def test_a_process_that_hangs_before_its_loop_begins_is_not_alive_for_ever(facts
         "error": "stuck",
         "message": "stuck: it has been starting for 0 s, restart it",
     }
-    # What a worker or router says before its first turn is no excuse either; once it turns, its own word counts.
+    # A worker or router that has not started counts as stuck, too. Once it has, its own condition counts.
     facts.ask = lambda: STARTING
     assert asked(client) == (503, 503)
     facts.ask = lambda: STARTING._replace(started=True)
@@ -137,7 +137,7 @@ def test_a_worker_is_ready_only_while_it_learns_not_if_it_waits_drains_or_hangs(
 def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeypatch, capfd):
     monkeypatch.setattr(probes, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(probes.SilentHandler, "timeout", 0.3)
-    # What finds no place in the queue of the kernel tries again after a second, then after three.
+    # A connection that finds no place in the kernel's queue tries again after one second, then after three.
     monkeypatch.setattr(probes.ThreadingWSGIServer, "request_queue_size", 60)
     port, before = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource()), threading.active_count()
     with ExitStack() as held:

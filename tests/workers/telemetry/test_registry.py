@@ -1,4 +1,4 @@
-"""What every process tells, and the times of its store."""
+"""What the metrics of every process hold, and how long its store takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_process_tells_of_itself_its_python_and_its_versions():
     assert build.endswith("} 1.0")
 
 
-def test_no_sample_tells_when_a_counter_was_created():
+def test_no_metric_says_when_a_counter_was_created():
     registry = new_registry()
     Counter("omdml_some", "Some", registry=registry).inc()
     assert "_created" not in generate_latest(registry).decode()

@@ -68,7 +68,7 @@ def test_a_pattern_or_a_name_asks_for_some_models(client):
     assert named("?model=nobody") == set()
 
 
-def test_a_page_tells_of_no_more_than_a_thousand_models(client, monkeypatch):
+def test_a_page_tells_of_no_more_models_than_its_limit(client, monkeypatch):
     monkeypatch.setattr(single_models, "MOST", 2)
     measured = values(client.get("/metrics/models").text)
     assert {model for _, model in measured if model} == {"shop", "user-1"}

@@ -1,4 +1,4 @@
-"""Trace contexts come with requests, lie in records, and are told of; OpenTelemetry is imported only if asked for."""
+"""Trace contexts go from requests into records and metrics. OpenTelemetry is imported only if spans are asked for."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ log = structlog.get_logger(__name__)
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what is posted; answers with ``code``, once ``answers`` is set."""
+    """Keeps what is posted in ``received``; answers with ``code``, once ``answers`` is set."""
 
     daemon_threads = True
 
     def __init__(self):
-        self.code, self.got, self.answers = 200, [], threading.Event()
+        self.code, self.received, self.answers = 200, [], threading.Event()
         self.answers.set()
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/hook"
@@ -39,7 +39,7 @@ class Receiver(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, self.headers["Content-Type"], json.loads(body)))
+        self.server.received.append((self.path, self.headers["Content-Type"], json.loads(body)))
         self.server.answers.wait(30)
         self.send_response(self.server.code)
         self.send_header("Location", "/elsewhere")
@@ -64,7 +64,7 @@ def receiver():
 
 @contextmanager
 def hooked(url, timeout_s=5.0):
-    """Answers a function that says how many requests came to an outcome."""
+    """Gives a function that says how many requests came to an outcome."""
     configure_log()
     registry = CollectorRegistry()
     with Webhook(url, timeout_s, registry):
@@ -75,7 +75,7 @@ def test_a_redirect_is_a_failure_because_nothing_was_posted_to_where_it_leads(re
     with hooked(receiver.url) as count:
         for receiver.code in (301, 302, 307):
             log.warning("drift", model="shop", reason="more mistakes")
-            wait_for(lambda: len(receiver.got) == count("failed") > 0, "the answer")
+            wait_for(lambda: len(receiver.received) == count("failed") > 0, "the answer")
     assert (count("sent"), count("failed")) == (0, 3)
     assert "HTTP Error 301" in capsys.readouterr().err
 
@@ -87,8 +87,8 @@ def test_each_kind_is_reported_and_nothing_else(receiver):
         log.info("model_live", model="shop")
         log.warning("snapshot_taken_back", model="shop", version=6, reason="worse")
         log.error("model_waits", model="shop", reason="damaged", action="restore it")
-    assert [body["kind"] for _, _, body in receiver.got] == ["withheld", "drift", "rollback", "waiting"]
-    path, kind, body = receiver.got[0]
+    assert [body["kind"] for _, _, body in receiver.received] == ["withheld", "drift", "rollback", "waiting"]
+    path, kind, body = receiver.received[0]
     assert (path, kind) == ("/hook", "application/json")
     assert abs(body.pop("time") - time.time()) < 60
     assert body == {
@@ -107,12 +107,12 @@ def test_a_worker_tells_of_a_model_that_waits(receiver, tmp_path):
         world, _ = unreadable(tmp_path, "shop")
         world.send(*events(3, seed=1))
         run_until_idle(world.worker())
-        wait_for(lambda: receiver.got, "the request")
-    assert {body["kind"] for _, _, body in receiver.got} == {"waiting"}
-    assert receiver.got[0][2]["model"] == "shop"
+        wait_for(lambda: receiver.received, "the request")
+    assert {body["kind"] for _, _, body in receiver.received} == {"waiting"}
+    assert receiver.received[0][2]["model"] == "shop"
 
 
-def test_a_server_that_fails_is_counted_and_said_once_a_minute(receiver, capsys):
+def test_a_server_that_fails_is_counted_and_logged_once_a_minute(receiver, capsys):
     receiver.code = 500
     with hooked(receiver.url) as count:
         for _ in range(3):
@@ -156,7 +156,7 @@ def test_nothing_is_sent_without_an_address():
         ({"webhook": {"url": "http://host/secret"}, "logging": {"level": "error"}}, "logging.level is error"),
     ],
 )
-def test_what_cannot_work_is_refused(options, expected):
+def test_a_webhook_that_cannot_work_is_refused(options, expected):
     with pytest.raises(ConfigurationError, match=expected) as refused:
         load(None, {}, {"catalogues": {"items": {"path": "x"}}, "models": {"shop": {}}, **options})
     assert "secret" not in str(refused.value)

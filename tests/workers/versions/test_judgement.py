@@ -1,4 +1,4 @@
-"""What the guard decided last is told by the node, the history and the console alike."""
+"""The guard's last decision, as the history and a node show it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_allowed_version_is_shown_with_its_margin_and_doubt(shop):
     assert decision.in_a_line == f"allowed. {decision.sentence}"
 
 
-def test_a_version_that_is_allowed_all_the_same_is_not_just_called_worse(shop):
+def test_a_worse_version_that_is_allowed_is_said_to_be_worse_but_not_enough(shop):
     shop.publish(progress=PROGRESS | {"guard_margin": -0.031})
     assert judged(shop).sentence.startswith("Worse, but not by enough to withhold it. ")
     shop.learn()
@@ -84,7 +84,7 @@ def test_a_damaged_snapshot_leaves_the_decision_and_its_reason(shop):
     )
 
 
-def test_what_only_a_pin_holds_back_was_allowed(shop):
+def test_a_version_that_only_a_pin_holds_back_is_shown_as_allowed(shop):
     shop.publish(progress=PROGRESS)
     shop.store.move("shop", 0, pin=True)
     shop.learn()

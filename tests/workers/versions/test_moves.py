@@ -14,7 +14,7 @@ from tests.support.shops import Shop
 def taken_back(tmp_path):
     """Versions 0 to 100, of which 60 and 80 went live and were taken back to what version 40 had, under the number 100.
 
-    Version 120 is withheld, as what was learned up to 100 was, then 140 goes live.
+    What was learned up to 100 is withheld, so two snapshots have this number.
     """
     shop = Shop(tmp_path)
     published = [shop.publish()]
@@ -40,12 +40,12 @@ def test_a_pin_without_a_version_keeps_what_is_live(taken_back):
     assert moves.pin(taken_back.store, "shop", kind=taken_back.catalogue).digest == before.digest
 
 
-def test_the_history_tells_a_live_version_from_a_withheld_one(taken_back):
+def test_the_history_distinguishes_a_live_version_from_a_withheld_one(taken_back):
     lines = taken_back.store.history("shop")
     answers = loadable(taken_back.store, "shop", lines, lines, lambda model: taken_back.catalogue)
-    can = {line["digest"]: said for line, said in zip(lines, answers, strict=True) if said}
-    assert can[line_of(taken_back, "published", 100)["digest"]] == "yes"
-    assert can[line_of(taken_back, "held", 100)["digest"]] == "no: another one of this version takes its place"
+    by_digest = {line["digest"]: answer for line, answer in zip(lines, answers, strict=True) if answer}
+    assert by_digest[line_of(taken_back, "published", 100)["digest"]] == "yes"
+    assert by_digest[line_of(taken_back, "held", 100)["digest"]] == "no: another one of this version takes its place"
 
 
 def test_a_rollback_without_a_version_passes_over_what_was_taken_back(taken_back):

@@ -24,7 +24,7 @@ def shop(request, tmp_path):
 
 
 def learned(shop, versions=3, **changes):
-    """Publish so many versions; answers them."""
+    """Publish so many versions; returns their numbers."""
     published = [shop.publish(**changes)]
     for _ in range(versions - 1):
         shop.learn()
@@ -33,13 +33,13 @@ def learned(shop, versions=3, **changes):
 
 
 def reset(shop):
-    """As ``omdml models reset`` does: claimed, version 0 published, told."""
-    was = shop.learner.version
+    """Do what ``omdml models reset`` does: claim the model, publish version 0, and note it in the history."""
+    version = shop.learner.version
     shop.epoch = shop.store.claim(shop.model).epoch
     shop.learner = type(shop.learner)(dims=dict(shop.catalogue.dims), rank=3)
     shop.learner.start(shop.catalogue.features)
     shop.publish()
-    shop.store.note(shop.model, shop.epoch, "reset", f"was at version {was}")
+    shop.store.note(shop.model, shop.epoch, "reset", f"was at version {version}")
 
 
 @pytest.mark.parametrize("move", [moves.rollback, moves.pin])

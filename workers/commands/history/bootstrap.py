@@ -53,8 +53,8 @@ def _bootstrap(
 
     from omdml.workers.configuration import process
     from omdml.workers.configuration.config import FileLog
-    from omdml.workers.operate.history import archived
     from omdml.workers.operate.history import bootstrap as history
+    from omdml.workers.operate.history.archived import find_records
     from omdml.workers.operate.models import configured_spec
     from omdml.workers.wiring.dead_letters import open_letters
     from omdml.workers.wiring.feedback_log import log_extents, placement_of, require_stopped
@@ -72,12 +72,12 @@ def _bootstrap(
     if not replace:
         history.check_absent(store, model)
     home = placement.home(model)
-    files = archived.look(inputs, home, topic_id)
+    archive = find_records(inputs, home, topic_id)
     (extent,) = (extent for extent in log_extents(log) if extent.partition.number == home)
-    history.check_range(files, extent, model, accept_gap)
+    history.check_range(archive, extent, model, accept_gap)
     span = history.SPAN_BYTES if in_files else history.SPAN
     job = history.job_of(model, spec, configuration, open_specs, placement, store.secret(), span)
-    learned = history.learned(job, spec, files, sum_up_with, accept_gap, not in_files)
+    learned = history.learned(job, spec, archive, sum_up_with, accept_gap, not in_files)
     with closing(open_letters(log)) as letters:
         withheld = history.adopt(learned.model, store, placement, letters, process.platform(), replace)
     refused = f"; {amount(len(learned.model.refused), 'event')} became dead letters" if learned.model.refused else ""

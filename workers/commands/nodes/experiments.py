@@ -39,9 +39,10 @@ def compare_live(
                     added(experiments[experiment.name], experiment) if experiment.name in experiments else experiment
                 )
     if name is not None and name not in experiments:
-        known = ", ".join(experiments) or "none"
+        running = ", ".join(experiments) or "none"
         raise click.UsageError(
-            f"no experiment {name!r} runs at {', '.join(urls)}; known: {known} (deploy/SEARCH.md says how to begin one)"
+            f"no experiment {name!r} runs at {', '.join(urls)}; running are: {running} "
+            "(deploy/SEARCH.md says how to begin one)"
         )
     for experiment in experiments.values():
         if name in (None, experiment.name):
@@ -107,7 +108,7 @@ def together(counts: Counts, other: Counts) -> Counts:
     from omdml.client.answers import Counts
 
     clicks = counts.clicks[0] + other.clicks[0], counts.clicks[1] + other.clicks[1]
-    whole = {
+    sums = {
         name: getattr(counts, name) + getattr(other, name) for name in ("searches", "failed", "first", "second", "ties")
     }
-    return Counts(since=min(counts.since, other.since), clicks=clicks, **whole)
+    return Counts(since=min(counts.since, other.since), clicks=clicks, **sums)

@@ -66,18 +66,18 @@ class StoreContents(NamedTuple):
                     generations.add(loaded[1].generation)
         return cls(text, frozenset(position.home.topic_id for position in positions.values()), frozenset(generations))
 
-    def differences(self, comes: StoreContents) -> Iterator[str]:
-        """Reasons to doubt that ``comes``, the contents of a backup, should replace these."""
+    def differences(self, backup: StoreContents) -> Iterator[str]:
+        """Reasons to doubt that ``backup``, the contents of a backup, should replace these."""
         pairs = (
-            ("learned from another log", self.logs, comes.logs, "events of this log are not what its models learned"),
-            ("learned on another generation of the catalogue", self.generations, comes.generations,
+            ("learned from another log", self.logs, backup.logs, "events of this log are not what its models learned"),
+            ("learned on another generation of the catalogue", self.generations, backup.generations,
              "its models may not fit today's catalogue"),
         )  # fmt: skip
-        for what, now, then, consequence in pairs:
-            if now and then and not now & then:
+        for difference, present, in_backup, consequence in pairs:
+            if present and in_backup and not present & in_backup:
                 yield (
-                    f"the backup was {what} ({', '.join(sorted(then))}) than the store that it replaces "
-                    f"({', '.join(sorted(now))}): {consequence}. Is it the backup of this store?"
+                    f"the backup was {difference} ({', '.join(sorted(in_backup))}) than the store that it replaces "
+                    f"({', '.join(sorted(present))}): {consequence}. Is it the backup of this store?"
                 )
 
 
@@ -108,13 +108,13 @@ def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:
     from omdml.streams.stores.folder.backups import opened_backup, put_back
 
     store = open_folder(configuration)
-    there = StoreContents.of(store)
-    if there.text != NOTHING:
+    present = StoreContents.of(store)
+    if present.text != NOTHING:
         with opened_backup(file, store) as unpacked:
-            comes = StoreContents.of(unpacked)
-        say(f"there now: {there.text}")
-        say(f"the backup: {comes.text}")
-        for warning in there.differences(comes):
+            replacement = StoreContents.of(unpacked)
+        say(f"there now: {present.text}")
+        say(f"the backup: {replacement.text}")
+        for warning in present.differences(replacement):
             say(f"warning: {warning}", err=True)
         confirm(f"Replace {store} by {file}? What is there now is lost", yes)
     put_back(store, file)

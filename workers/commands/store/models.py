@@ -33,19 +33,19 @@ def list_models(configuration: config.Configuration) -> None:
 
     store, kinds = open_stores(configuration), catalogue_kinds(configuration)
     names = store.models()
-    absent = [name for name in configuration.models if not is_pattern(name) and name not in names]
+    never_learned = [name for name in configuration.models if not is_pattern(name) and name not in names]
     print_table(
         (
             "model",
             "configured as",
             "learner",
             "comparisons learned",
-            "taken up to",
+            "read up to",
             "live",
             "since",
             "can nodes load it",
         ),
-        [row(configuration, store, kinds, name) for name in (*names, *absent)],
+        [row(configuration, store, kinds, name) for name in (*names, *never_learned)],
     )
 
 
@@ -78,7 +78,7 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
-    """Forget what MODEL learned. It begins again from its start, with the events that come from now on."""
+    """Forget what MODEL learned. It begins again at version 0, and goes on with the events it has not read yet."""
     from omdml.workers.configuration import process
     from omdml.workers.operate import models, parts
     from omdml.workers.wiring.models import open_specs
@@ -92,7 +92,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     confirm(f"Forget what model {model} learned?", yes)
     if spec.parts:
         count = parts.reset(store, spec, model, process.platform())
-        say(f"{model}: all of its {count} parts are at their start, version 0")
+        say(f"{model}: each of its parts ({count}) is at its start, version 0")
         return
     offset = models.reset(store, spec, model, process.platform())
     place = "its first waiting event, because no checkpoint could be read" if offset is None else f"offset {offset:,}"

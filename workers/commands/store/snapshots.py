@@ -30,9 +30,9 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
     store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
-        nothing_at_all = ": check store.url, and that omdml worker runs"
-        near = suggestion(model, known) if known else nothing_at_all
-        raise StoreError(f"model {model!r}: nothing is published in {store}{near}")
+        hint_if_empty = ": check store.url, and that omdml worker runs"
+        hint = suggestion(model, known) if known else hint_if_empty
+        raise StoreError(f"model {model!r}: nothing is published in {store}{hint}")
     return store
 
 

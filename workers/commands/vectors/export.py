@@ -54,9 +54,9 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
-    asked = ExportOptions(model, options["task"], kind, options["moved"], options["version"], options["follow"])
+    wanted = ExportOptions(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, items = open_known(configuration, model), items_now(configuration, model)
-    exporter = Exporter(folder, asked, store, items, attributes_now(configuration, model, items))
+    exporter = Exporter(folder, wanted, store, items, attributes_now(configuration, model, items))
     with exporter.held():
         if not options["follow"]:
             written = exporter.step()

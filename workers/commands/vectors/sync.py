@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rows-per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="Most rows to write per second. [default: as fast as the database takes them]",
+    help="Largest number of rows to write per second. [default: as fast as the database takes them]",
 )
 @click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @stored
@@ -62,7 +62,7 @@ def sync(
     rows_per_second: float | None,
     bind: str,
 ) -> None:
-    """Keep an index of MODEL's items in a vector database up to date. It holds the version that nodes answer with.
+    """Keep a vector database's index of MODEL's items up to date. It holds the version that nodes answer with.
 
     Readers see one version at a time, even while it is written, and even if this process is killed. deploy/VECTORS.md
     says how to search it.

@@ -27,9 +27,11 @@ class Albums:
     def __init__(self, labels: Labels, sets: Mapping[str, Sequence[str]]) -> None:
         self.queries, self.held_out = labels.queries, labels.held_out
         self._labels, self._shown = labels, {name: {labels.of[item] for item in items} for name, items in sets.items()}
-        known = set(labels.of.values())
-        self._showing = {label: [name for name, shown in self._shown.items() if label in shown] for label in known}
-        self._lacking = {label: [name for name, shown in self._shown.items() if label not in shown] for label in known}
+        all_labels = set(labels.of.values())
+        self._showing = {label: [name for name, shown in self._shown.items() if label in shown] for label in all_labels}
+        self._lacking = {
+            label: [name for name, shown in self._shown.items() if label not in shown] for label in all_labels
+        }
 
     @property
     def answers(self) -> int:

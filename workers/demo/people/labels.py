@@ -46,19 +46,19 @@ class Labels:
 
     def __init__(self, of: Mapping[str, str], seed: int, task: str | None = None) -> None:
         self.of, self.task = of, task
-        everything: defaultdict[str, list[str]] = defaultdict(list)
+        items_by_label: defaultdict[str, list[str]] = defaultdict(list)
         for item, label in of.items():
-            everything[label].append(item)
-        largest = max(map(len, everything.values()), default=0)
-        if len(everything) < 2 or largest < 3:
+            items_by_label[label].append(item)
+        largest = max(map(len, items_by_label.values()), default=0)
+        if len(items_by_label) < 2 or largest < 3:
             raise ConfigurationError(
-                f"labels: got {len(everything)} labels, the most frequent with {largest} items; people need at least "
-                "two labels, and three items of one of them, to tell what is relevant: add labels or items"
+                f"labels: got {len(items_by_label)} labels, the most frequent with {largest} items; people need at "
+                "least two labels, and three items of one of them, to tell what is relevant: add labels or items"
             )
-        self.held_out = _held_out(everything.values(), min(HELD_OUT / len(of), HELD_OUT_SHARE), seed)
+        self.held_out = _held_out(items_by_label.values(), min(HELD_OUT / len(of), HELD_OUT_SHARE), seed)
         self._hidden = hidden = frozenset(self.held_out)
         self.open = [item for item in of if item not in hidden]
-        self.alike = {label: [item for item in items if item not in hidden] for label, items in everything.items()}
+        self.alike = {label: [item for item in items if item not in hidden] for label, items in items_by_label.items()}
         self.queries = [item for items in self.alike.values() if len(items) > 1 for item in items]
 
     def is_open(self, item: str) -> bool:

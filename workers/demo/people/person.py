@@ -59,8 +59,8 @@ class Person:
 
     def _browse(self, query: str, relevant: bool) -> str:
         """Choose an item from anywhere, not only from the page."""
-        among = self._truth.among(query, relevant)
-        while not self._fits(query, item := self._draw.choice(among), relevant):
+        candidates = self._truth.among(query, relevant)
+        while not self._fits(query, item := self._draw.choice(candidates), relevant):
             pass
         return item
 

@@ -230,8 +230,8 @@ def own_folder(keep: str | Path | None) -> Iterator[Path]:
             raise
         except Exception:
             failed = True
-            stay = f"omdml: the demo failed; its logs and all else that it wrote stay in {folder}"
-            Console(stderr=True).print(stay, highlight=False, soft_wrap=True)
+            message = f"omdml: the demo failed; its logs and all else that it wrote stay in {folder}"
+            Console(stderr=True).print(message, highlight=False, soft_wrap=True)
             raise
         finally:
             if not failed:

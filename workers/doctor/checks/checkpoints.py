@@ -1,4 +1,4 @@
-"""Whether learning can resume from what is saved, and from where."""
+"""Whether learning can go on from what is saved, and from where."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_S = 10.0
 YOUNG_S = 60.0
 
 
-class Seen:
+class SavedModels:
     """What was seen of all checkpoints, by kind of problem and by model."""
 
     def __init__(self, extents: Sequence[Extent], placement: Placement | None = None) -> None:
@@ -37,8 +37,8 @@ class Seen:
         self.now = time.time()
         self.looked = self.sound = 0
 
-    def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
-        """Sort one model in; its position was asked for before."""
+    def check(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
+        """Look at one model, and note what is wrong with it. ``position`` is the one that the store has for it."""
         spec = specs.of_stored(name)
         if spec is None:
             return
@@ -63,7 +63,7 @@ class Seen:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone", whole)
 
     def _place(self, name: str, position: ModelPosition | None, resumed: int, store: Store) -> None:
-        """Hold a model's position against the log, the placement, and the checkpoint that could be read."""
+        """Compare a model's position with the log, the placement, and the checkpoint that could be read."""
         if position is None:
             return
         home, offset = position
@@ -82,9 +82,9 @@ class Seen:
             )
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
-                f"model {name} was learned from log {home.topic_id}, but the configured log {self._named()}. Bring the "
-                "old log back, or correct [log]. Or have workers begin at the beginning of the configured log: omdml "
-                "worker --accept-gap"
+                f"model {name} was learned from log {home.topic_id}, but the configured log {self._log_in_words()}. "
+                "Bring the old log back, or correct [log]. Or have workers begin at the beginning of the configured "
+                "log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
             self.beyond[name] = (
@@ -93,7 +93,7 @@ class Seen:
                 f"Bring the log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
             )
 
-    def _named(self) -> str:
+    def _log_in_words(self) -> str:
         # A log in files that is not there has no name.
         if name := ", ".join(sorted(self.topics)):
             return f"is {name}: the log was created again, or is another one"
@@ -104,15 +104,17 @@ class Seen:
         placement = self.placement
         if placement is None or home.topic_id not in self.topics or placement.home(name) == home.number:
             return ""
-        left, before = placement.left(name, home.number), f"partition {home.number}"
+        left_at, old_place = placement.left(name, home.number), f"partition {home.number}"
         moved = f"it lives on partition {placement.home(name)} now, and"
-        if left is None:
+        if left_at is None:
             rewound = "if omdml topics rewind was interrupted, run it again"
-            return f"{moved} its checkpoint is about {before}, on which it never lived ({rewound})"
+            return f"{moved} its checkpoint is about {old_place}, on which it never lived ({rewound})"
         if older:
-            return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
-        if offset > left:
-            return f"{moved} its checkpoint holds events of {before} beyond offset {left:,}, at which it left there"
+            return f"{moved} its newest checkpoint, which said what it learned on {old_place}, is damaged"
+        if offset > left_at:
+            return (
+                f"{moved} its checkpoint holds events of {old_place} beyond offset {left_at:,}, at which it left there"
+            )
         return ""
 
     def remarks(self) -> list[Remark]:
@@ -144,25 +146,25 @@ def waits(name: str, why: str, whole: bool = False) -> str:
 
 def look_at_checkpoints(
     specs: Specs, store: Store, names: Sequence[str], extents: Callable[[], Sequence[Extent]], look_s: float = LOOK_S
-) -> Seen:
-    """What is saved of these models, held against the configuration and the log, as far as ``look_s`` allows.
+) -> SavedModels:
+    """What is saved of these models, compared with the configuration and the log, as far as ``look_s`` allows.
 
     The log is asked how far it reaches after the store: it only grows, so nothing sound lies beyond its end.
     """
-    positions, reach = store.positions(names), extents()
-    placement = store.placement(reach[0].partition.topic_id) if reach else None
-    seen, until = Seen(reach, placement), time.monotonic() + look_s
+    positions, log_now = store.positions(names), extents()
+    placement = store.placement(log_now[0].partition.topic_id) if log_now else None
+    seen, until = SavedModels(log_now, placement), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break
         seen.looked += 1
-        seen.look(name, specs, store, positions.get(name))
+        seen.check(name, specs, store, positions.get(name))
     return seen
 
 
-def checkpoints(seen: Seen, count: int) -> str | list[Remark]:
+def checkpoints(seen: SavedModels, count: int) -> str | list[Remark]:
     """What is wrong with what is saved of this many models."""
-    among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
+    scope = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
     if not seen.sound and not seen.remarks():
-        return f"nothing is saved yet{among}"
-    return seen.remarks() or f"{amount(seen.sound, 'model')} can be resumed with this configuration{among}"
+        return f"nothing is saved yet{scope}"
+    return seen.remarks() or f"{amount(seen.sound, 'model')} can be resumed with this configuration{scope}"

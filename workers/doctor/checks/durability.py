@@ -117,10 +117,10 @@ def full(safety: ServerSafety) -> list[Remark]:
     if not safety.max_bytes or safety.used_bytes < NEARLY_FULL * safety.max_bytes:
         return []
     used = f"it uses {safety.used_bytes / MB:,.1f} MB of memory, and maxmemory is {safety.max_bytes / MB:,.1f} MB"
-    do = "raise maxmemory (redis-cli CONFIG SET maxmemory 4gb, for instance), and set it in the server's file too"
+    action = "raise maxmemory (redis-cli CONFIG SET maxmemory 4gb, for instance), and set it in the server's file too"
     if safety.used_bytes < safety.max_bytes:
-        return [warning(f"{used}. Once it is full it refuses writes, and nothing is learned: {do}")]
-    return [error(f"{used}. It is full and refuses writes, so workers wait, and nothing new goes live: {do}")]
+        return [warning(f"{used}. Once it is full it refuses writes, and nothing is learned: {action}")]
+    return [error(f"{used}. It is full and refuses writes, so workers wait, and nothing new goes live: {action}")]
 
 
 class Use(NamedTuple):
@@ -149,7 +149,7 @@ ROUTED = Use(
 
 
 def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> Iterator[str]:
-    """Whether Kafka may forget what of a topic was routed while it still holds it.
+    """A warning if Kafka may forget how far a topic was routed while the topic still holds the events.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> 
         For how long a group's offsets outlive its last member; None if that may not be asked.
     """
     if kept_s is not None and (safety.retention_s is None or safety.retention_s > kept_s):
-        held = "for ever" if safety.retention_s is None else f"for {duration(safety.retention_s)}"
+        kept = "for ever" if safety.retention_s is None else f"for {duration(safety.retention_s)}"
         yield (
-            f"topic {topic!r} keeps events {held}, but Kafka forgets how far they were routed {duration(kept_s)} after "
+            f"topic {topic!r} keeps events {kept}, but Kafka forgets how far they were routed {duration(kept_s)} after "
             "the last router ended. A router that is started later than that stops, and asks where to go on (--begin). "
             "Raise offsets.retention.minutes of the brokers, or keep a router running"
         )
@@ -274,7 +274,7 @@ def _without_append_only(save: str | None) -> str:
 
 
 def safe_server(safety: ServerSafety) -> str:
-    """What a safe server may lose all the same."""
+    """What even a safe server may lose."""
     if safety.fsync == "always":
         return "every write is on disk before it is acknowledged"
     if safety.fsync is None:

@@ -35,7 +35,7 @@ from omdml.workers.doctor.checks.senders import advise, look_at_senders, mistype
 from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
-from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, error, look, warning
+from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, error, run_check, warning
 from omdml.workers.operate.topics import other_group
 from omdml.workers.wiring.dead_letters import letters_topic
 from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
@@ -46,57 +46,61 @@ from omdml.workers.wiring.models import open_catalogues
 def examine(configuration: Configuration) -> Iterator[Finding]:
     """Look at versions, catalogues, models, log and store; one finding after the other."""
     facts = Facts(configuration)
-    yield from look("versions", _versions)
-    catalogues = look("catalogues", lambda: _catalogues(configuration))
+    yield from run_check("versions", _versions)
+    catalogues = run_check("catalogues", lambda: _catalogues(configuration))
     yield from catalogues
     facts.opened = all_well(catalogues)
     if facts.opened:
         yield from _models_and_rates(facts)
-    log = look("log", lambda: _log(configuration.log))
+    log = run_check("log", lambda: _log(configuration.log))
     facts.readable = all_well(log)
-    store = look("store", lambda: _store(facts))
+    store = run_check("store", lambda: _store(facts))
     yield from (*log, *store)
     readable = configuration.log if facts.readable else None
     if readable:
-        yield from look("log's safety", lambda: durability.of_log(readable))
+        yield from run_check("log's safety", lambda: durability.of_log(readable))
     yield from examine_facts(facts, all_well(store))
     if all_well(store):
-        yield from look("store's secret", lambda: _secret(facts.store))
+        yield from run_check("store's secret", lambda: _secret(facts.store))
     if all_well(store) and isinstance(readable, KafkaLog):
-        yield from look("senders", lambda: _senders(facts, readable))
-    yield from look("node", lambda: node_here(configuration.node))
+        yield from run_check("senders", lambda: _senders(facts, readable))
+    yield from run_check("node", lambda: node_here(configuration.node))
 
 
 def examine_facts(facts: Facts, stored: bool) -> Iterator[Finding]:
     """Look at the facts that ``omdml status`` shows as well; ``stored`` if the store can be asked."""
     log, url = facts.configuration.log, facts.configuration.store.url
     if facts.readable:
-        yield from look("letters", lambda: _letters(facts))
+        yield from run_check("letters", lambda: _letters(facts))
     if stored:
-        yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
+        yield from run_check("store's safety", lambda: durability.of_store(url, facts.safety))
         if facts.configuration.models and facts.opened:
-            yield from look("checkpoints", lambda: _checkpoints(facts))
-        yield from look("serving", lambda: _serving(facts))
+            yield from run_check("checkpoints", lambda: _checkpoints(facts))
+        yield from run_check("serving", lambda: _serving(facts))
     if stored and facts.readable and isinstance(log, KafkaLog):
-        yield from look("partitions", lambda: _partitions(facts, log))
+        yield from run_check("partitions", lambda: _partitions(facts, log))
     elif stored and facts.readable and isinstance(log, FileLog) and has_begun(log.path):
-        yield from look("reading", lambda: _reading(facts, log))
+        yield from run_check("reading", lambda: _reading(facts, log))
 
 
 def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     """Look at what needs no server: catalogues in folders, and the models on them."""
-    near = {name: catalogue for name, catalogue in configuration.catalogues.items() if not is_redis_url(catalogue.path)}
-    models = {name: catalogue for name, catalogue in configuration.models.items() if catalogue.catalogue in near}
-    alone = msgspec.structs.replace(configuration, catalogues=near, models=models)
-    opened = look("catalogues", lambda: _catalogues(alone))
-    yield from opened
-    if all_well(opened) and (models or not configuration.models):
-        facts = Facts(alone)
+    in_folders = {
+        name: catalogue for name, catalogue in configuration.catalogues.items() if not is_redis_url(catalogue.path)
+    }
+    models = {name: catalogue for name, catalogue in configuration.models.items() if catalogue.catalogue in in_folders}
+    without_redis = msgspec.structs.replace(configuration, catalogues=in_folders, models=models)
+    findings = run_check("catalogues", lambda: _catalogues(without_redis))
+    yield from findings
+    if all_well(findings) and (models or not configuration.models):
+        facts = Facts(without_redis)
         yield from _models_and_rates(facts)
-    yield from look("store", lambda: _address(configuration.store.url))
-    yield from look("node", lambda: access(configuration.node))
-    if far := sorted(configuration.catalogues.keys() - near.keys()):
-        yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
+    yield from run_check("store", lambda: _address(configuration.store.url))
+    yield from run_check("node", lambda: access(configuration.node))
+    if in_redis := sorted(configuration.catalogues.keys() - in_folders.keys()):
+        yield Finding(
+            "not looked at", Level.OK, f"in Redis: {', '.join(in_redis)}, and the models on it; omdml doctor does"
+        )
 
 
 def _versions() -> str:
@@ -140,10 +144,10 @@ def modalities(count: int) -> str:
 
 
 def _models_and_rates(facts: Facts) -> Iterator[Finding]:
-    models = look("models", lambda: _models(facts.specs))
+    models = run_check("models", lambda: _models(facts.specs))
     yield from models
     if all_well(models):
-        yield from look("rates", lambda: _rates(facts.specs))
+        yield from run_check("rates", lambda: _rates(facts.specs))
 
 
 def _address(url: str) -> str:
@@ -214,9 +218,9 @@ def mistyped_models(configuration: Configuration, stored: Iterable[str]) -> list
     """Warnings about models in the store that nothing covers, while the configuration has one of nearly this name."""
     uncovered = [name for name in stored if not configuration.match(name) and part_of(name) is None]
     return [
-        warning(f"model {name} is in the store, and no configured model covers it{near}")
+        warning(f"model {name} is in the store, and no configured model covers it{hint}")
         for name in uncovered
-        if (near := suggestion(name, configuration.models)).startswith(": did you mean")
+        if (hint := suggestion(name, configuration.models)).startswith(": did you mean")
     ]
 
 

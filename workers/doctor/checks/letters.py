@@ -24,7 +24,7 @@ def missing(topic: str, begun: bool) -> str | list[Remark]:
 
 
 def unsent(book: Book, whole: bool, now: float, hasty: bool = False) -> str | list[Remark]:
-    """What the letters say.
+    """What there is to say about the dead letters, and what to do about those that are open.
 
     Parameters
     ----------
@@ -33,10 +33,11 @@ def unsent(book: Book, whole: bool, now: float, hasty: bool = False) -> str | li
     now
         Seconds since the epoch.
     hasty
-        Whether a screen asks, which reads for a shorter time than the doctor, and says itself what it could not count.
+        Whether ``omdml status`` asks. It reads for a shorter time than the doctor, and its screen says by itself what
+        could not be counted.
     """
     letters = book.open
-    among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
+    scope = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
     if not whole and not book.letters:
         text = (
             "not counted: the log was too slow for this check, so there may be any number. "
@@ -44,15 +45,15 @@ def unsent(book: Book, whole: bool, now: float, hasty: bool = False) -> str | li
         )
         return text if hasty else [warning(text)]
     if not letters:
-        return f"no dead letter is open{among}" if book.letters else "no dead letters"
+        return f"no dead letter is open{scope}" if book.letters else "no dead letters"
     letters.sort(key=lambda letter: letter.at or now)
     fresh = [letter for letter in letters if now - (letter.at or now) < FRESH_S]
     if not fresh:
         newest_day = day(letters[-1].at)
         verb = "was" if len(letters) == 1 else "were"
-        return f"{counted(letters)} {verb} neither sent again nor dismissed{among}; the newest is of {newest_day}"
-    left = f"{counted(letters)} could not be learned, and nobody sent them again or dismissed them{among}"
-    return [warning(f"{left}. {newest(fresh[-1])}")]
+        return f"{counted(letters)} {verb} neither sent again nor dismissed{scope}; the newest is of {newest_day}"
+    summary = f"{counted(letters)} could not be learned, and nobody sent them again or dismissed them{scope}"
+    return [warning(f"{summary}. {newest(fresh[-1])}")]
 
 
 def counted(letters: Sequence[Letter]) -> str:

@@ -20,18 +20,18 @@ def lost_store(facts: Facts) -> list[Remark]:
     if not facts.readable or (isinstance(log, FileLog) and not has_begun(log.path)):
         return []
     if _was_read(facts):
-        seen = f"group {log.group!r} has read this log before"
+        evidence = f"group {log.group!r} has read this log before"
         remedy = "take another log.group" if isinstance(log, FileLog) else "omdml topics rewind"
-        then = f"no worker goes on. To learn everything again: {remedy}"
+        consequence = f"no worker goes on. To learn everything again: {remedy}"
     elif letters := _letters(facts):
-        seen = f"workers have read this log before: they left {amount(letters, 'dead letter')}"
-        then = "a worker that is started learns the whole log again, into a new store"
+        evidence = f"workers have read this log before: they left {amount(letters, 'dead letter')}"
+        consequence = "a worker that is started learns the whole log again, into a new store"
     else:
         return []
     return [
         error(
-            f"{url} is not there, but {seen}. The folder was moved or deleted, its disk is not mounted, or store.url "
-            f"names another one. Bring it back, or correct store.url. Until then {then}"
+            f"{url} is not there, but {evidence}. The folder was moved or deleted, its disk is not mounted, or "
+            f"store.url names another one. Bring it back, or correct store.url. Until then {consequence}"
         )
     ]
 

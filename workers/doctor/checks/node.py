@@ -45,35 +45,35 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 def node_status(bind: str, patience_s: float) -> NodeStatus:
     """Ask the node of this machine, by the address in its configuration, whether it is ready."""
     host, port = near_address(bind)
-    place = f"{host}:{port}"
+    host_and_port = f"{host}:{port}"
     with closing(HTTPConnection(host.strip("[]"), port, timeout=patience_s)) as connection:
         try:
             connection.connect()
         except OSError:
-            return NodeStatus(address=place, state="")
+            return NodeStatus(address=host_and_port, state="")
         try:
             connection.request("GET", "/readyz")
             answer = connection.getresponse()
             body = msgspec.json.decode(answer.read(MOST_BYTES), type=dict[str, Any])
         except TimeoutError:
-            text = f"accepts connections and answered nothing for {patience_s:g} s"
-            return NodeStatus(address=place, state="silent", text=text)
+            remark = f"accepts connections and answered nothing for {patience_s:g} s"
+            return NodeStatus(address=host_and_port, state="silent", text=remark)
         except (OSError, HTTPException, msgspec.DecodeError):
-            return NodeStatus(address=place, state="no node")
+            return NodeStatus(address=host_and_port, state="no node")
     if answer.status == HTTPStatus.OK and body.get("status") == "ready":
         fell_back = msgspec.convert(body.get("store_fell_back") or {}, dict[str, FellBack])
-        text = older(body.get("refused") or {})
-        return NodeStatus(address=place, state="ready", text=text, store_fell_back=fell_back)
+        remark = refused_in_words(body.get("refused") or {})
+        return NodeStatus(address=host_and_port, state="ready", text=remark, store_fell_back=fell_back)
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return NodeStatus(address=place, state="not ready", text=str(body.get("message", "")))
-    return NodeStatus(address=place, state="no node")
+        return NodeStatus(address=host_and_port, state="not ready", text=str(body.get("message", "")))
+    return NodeStatus(address=host_and_port, state="no node")
 
 
-def older(refused: dict[str, dict[str, Any]]) -> str:
+def refused_in_words(refused: dict[str, dict[str, Any]]) -> str:
     """The models of which a node cannot serve the live version, with what it answers instead."""
     return "; ".join(
-        f"model {name}: it answers with {what_answers(instead['serving'], instead['live'])} ({instead['reason']})"
-        for name, instead in refused.items()
+        f"model {name}: it answers with {what_answers(refusal['serving'], refusal['live'])} ({refusal['reason']})"
+        for name, refusal in refused.items()
     )
 
 

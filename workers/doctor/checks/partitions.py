@@ -40,17 +40,17 @@ def partitions(
         Seconds since the epoch.
     """
     count = placement.count if placement else len(lines)
-    known, added = lines[:count], lines[count:]
-    remarks = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(known)
+    placed, added = lines[:count], lines[count:]
+    remarks = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(placed)
     if learning:
-        remarks += unowned([line for line in known if not line.worker and not line.wrong])
-        remarks += behind([line for line in known if line.worker and not line.wrong], since, now)
+        remarks += unowned([line for line in placed if not line.worker and not line.wrong])
+        remarks += behind([line for line in placed if line.worker and not line.wrong], since, now)
     elif not remarks:
         remarks = [warning("no worker is running (none is a member of the group). Nothing waits to be learned, but "
                            "what comes next will. Start one: omdml worker")]  # fmt: skip
     workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
-    by = ", ".join(workers)
-    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, by {by}"
+    owners = ", ".join(workers)
+    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, by {owners}"
 
 
 def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:
@@ -68,18 +68,18 @@ def unread(added: Sequence[PartitionReport], count: int, partitions: int) -> lis
         return []
     waiting = sum(line.lag for line in added)
     remark = error if waiting else warning
-    return [remark(f"{numbered(added)} {was(added)} added after models had been placed on {count}, and no worker "
+    return [remark(f"{numbered(added)} {verb(added)} added after models had been placed on {count}, and no worker "
                    f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
 
 
 def stopped(known: Sequence[PartitionReport]) -> list[Remark]:
     """Partitions that workers cannot go on with, by what is wrong with them."""
-    alike: dict[str, list[PartitionReport]] = {}
+    by_problem: dict[str, list[PartitionReport]] = {}
     for line in known:
         if line.wrong:
-            alike.setdefault(line.wrong, []).append(line)
+            by_problem.setdefault(line.wrong, []).append(line)
     return [error(f"{numbered(lines)}: {wrong}; {amount(max(0, sum(line.lag for line in lines)), 'event')} wait there")
-            for wrong, lines in alike.items()]  # fmt: skip
+            for wrong, lines in by_problem.items()]  # fmt: skip
 
 
 def expiring(
@@ -101,10 +101,10 @@ def expiring(
     if not late:
         return []
     oldest = min(since[line.extent.partition.number] for line in late)
-    keep = f"{set_topic(log.servers, log.topic)} retention.ms=-1"
+    command = f"{set_topic(log.servers, log.topic)} retention.ms=-1"
     return [error(f"{numbered(late)}: the oldest event to be learned is of {when(oldest)} ({span(now - oldest)} ago), "
-                  f"and the topic deletes events after {duration(retention_s)}. First have it keep them: {keep}. Then "
-                  "see why they are not learned")]  # fmt: skip
+                  f"and the topic deletes events after {duration(retention_s)}. First have it keep them: {command}. "
+                  "Then see why they are not learned")]  # fmt: skip
 
 
 def numbered(lines: Sequence[PartitionReport]) -> str:
@@ -112,7 +112,7 @@ def numbered(lines: Sequence[PartitionReport]) -> str:
     return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
 
 
-def was(lines: Sequence[PartitionReport]) -> str:
+def verb(lines: Sequence[PartitionReport]) -> str:
     """The verb that goes with these partitions."""
     return "were" if len(lines) > 1 else "was"
 

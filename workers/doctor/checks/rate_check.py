@@ -29,7 +29,7 @@ def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> 
     rows = np.random.default_rng(0).integers(0, count, (TRIPLETS, 3))
     sizes = {modality: direction(*sampled(features[modality], rows)) for modality in learner.dims}
     if "pair" in learner.accepts:
-        # They stand side by side, in one vector.
+        # These learners put the modalities side by side, in one vector.
         sizes = {" + ".join(sizes): sum(sizes.values())}
     return [
         f"model {model!r}: the items of modality {modality!r} differ so little that with {name}={rate:g} one step "
@@ -57,12 +57,12 @@ def of_rows(query: Array, a: Array, b: Array) -> float:
 
 
 def of_matrix(query: Array, a: Array, b: Array) -> float:
-    """Mean ``|a a' - b b'|^2``."""
+    """The mean of ``|a a' - b b'|^2`` over the triplets."""
     return float((squared(a) ** 2 + squared(b) ** 2 - 2 * np.einsum("ij,ij->i", a, b) ** 2).mean())
 
 
 def of_weights(query: Array, a: Array, b: Array) -> float:
-    """Mean ``|a o a - b o b|^2``."""
+    """The mean of ``|a o a - b o b|^2`` over the triplets."""
     return float(squared(a**2 - b**2).mean())
 
 

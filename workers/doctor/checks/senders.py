@@ -103,19 +103,19 @@ class Senders:
         if model in self._in_parts:
             return
         self.models.add(model)
-        named = record.key == model.encode()
+        has_right_key = record.key == model.encode()
         self.keyless += not record.key
-        self.otherwise_keyed += bool(record.key) and not named
+        self.otherwise_keyed += bool(record.key) and not has_right_key
         cause = self._cause(record, model)
         if cause is None:
             self.home += 1
-            if named and record.timestamp is not None:
+            if has_right_key and record.timestamp is not None:
                 self._right_at.append(record.timestamp)
-            self.only_ours |= named and record.partition.number != self._number(self.other, model, self.homes)
+            self.only_ours |= has_right_key and record.partition.number != self._number(self.other, model, self.homes)
             return
         self.causes[cause] += 1
-        before = self.newest.get(cause)
-        if before is None or (record.timestamp or 0.0) >= (before.record.timestamp or 0.0):
+        newest_before = self.newest.get(cause)
+        if newest_before is None or (record.timestamp or 0.0) >= (newest_before.record.timestamp or 0.0):
             self.newest[cause] = Example(record, model)
 
     def right_since(self, example: Example) -> int:
@@ -189,9 +189,9 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
             )
             continue
         right = senders.right_since(example)
-        over = age >= RECENT_S or right >= ENOUGH_RIGHT
-        sentence = f"{sentence} {fate(example, age, right, over)}"
-        sentences.append(warning(sentence) if over else error(sentence))
+        seems_over = age >= RECENT_S or right >= ENOUGH_RIGHT
+        sentence = f"{sentence} {fate(example, age, right, seems_over)}"
+        sentences.append(warning(sentence) if seems_over else error(sentence))
     return sentences
 
 

@@ -18,7 +18,7 @@ OLD_PIN_S = 86_400.0
 RECENT_DRIFT_S = 86_400.0
 
 
-class Seen:
+class ServedModels:
     """What was seen of all models, by kind of problem and by model."""
 
     def __init__(self, now: float) -> None:
@@ -47,8 +47,8 @@ class Seen:
             )
             return
         if standing.withheld:
-            kind = self.long_withheld if self.now - standing.withheld.since >= LONG_WITHHELD_S else self.withheld
-            kind[name] = (
+            problems = self.long_withheld if self.now - standing.withheld.since >= LONG_WITHHELD_S else self.withheld
+            problems[name] = (
                 f"model {name}: newer versions have been withheld since {when(standing.withheld.since)} "
                 f"({span(self.now - standing.withheld.since)} ago), and nodes stay at {version} of "
                 f"{when(pointer.published_at)}. Why: {standing.withheld.reason}. "
@@ -94,12 +94,12 @@ def sentence(text: str) -> str:
 
 def look_at_serving(
     store: SnapshotStore, names: Iterable[str], kind_of: KindOf, now: float, look_s: float = LOOK_S
-) -> Seen:
+) -> ServedModels:
     """What nodes can serve of these models, as far as ``look_s`` allows.
 
     Raises StoreError if the store cannot be asked.
     """
-    seen, until = Seen(now), time.monotonic() + look_s
+    seen, until = ServedModels(now), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break
@@ -109,10 +109,10 @@ def look_at_serving(
     return seen
 
 
-def serving(seen: Seen, count: int) -> str | list[Remark]:
+def serving(seen: ServedModels, count: int) -> str | list[Remark]:
     """What is wrong with what nodes can serve of this many models."""
-    among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
-    fixed = f", {seen.pins} pinned" if seen.pins else ""
+    scope = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
+    pinned = f", {seen.pins} pinned" if seen.pins else ""
     if not seen.live:
-        return f"nothing is published yet{among}"
-    return seen.remarks() or f"nodes can load what is live of {amount(seen.live, 'model')}{fixed}{among}"
+        return f"nothing is published yet{scope}"
+    return seen.remarks() or f"nodes can load what is live of {amount(seen.live, 'model')}{pinned}{scope}"

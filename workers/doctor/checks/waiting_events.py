@@ -105,10 +105,10 @@ def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
 
 def is_no_log(path: str) -> list[Remark]:
     """A warning if a file does not begin with JSON, as a feedback log does."""
-    place = Path(path)
-    if not place.is_file():
+    file_path = Path(path)
+    if not file_path.is_file():
         return []
-    with reaching(place), opened(place) as file:
+    with reaching(file_path), opened(file_path) as file:
         line: bytes = file.readline(MAX_LINE_BYTES)
     try:
         msgspec.json.decode(line)
@@ -122,10 +122,10 @@ def is_no_log(path: str) -> list[Remark]:
 
 def log_to_come(path: str) -> str | list[Remark]:
     """What is known of a log that nobody has opened yet; nothing is created."""
-    place = Path(path)
-    if refused := cannot_come(f"feedback log {path}", place):
+    log_path = Path(path)
+    if refused := cannot_come(f"feedback log {path}", log_path):
         return refused
-    if place.is_file() and place.stat().st_size:
+    if log_path.is_file() and log_path.stat().st_size:
         return is_no_log(path) or [
             warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")
         ]
@@ -134,8 +134,8 @@ def log_to_come(path: str) -> str | list[Remark]:
 
 def cannot_come(what: str, path: Path) -> list[Remark]:
     """An error if this user may not create something that does not exist yet; nothing is created."""
-    place = path.absolute()
-    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    target = path.absolute()
+    nearest = next(folder for folder in (target, *target.parents) if folder.exists())
     if os.access(nearest, os.W_OK):
         return []
     return [error(f"{what}: {nearest} cannot be written: give this user the right to write there")]

@@ -1,4 +1,4 @@
-"""The values of one attribute for all items, by kind, and what can be asked of them at once."""
+"""The values of one attribute for all items, by kind of value, and which items meet a condition."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Column(Protocol):
 
 
 class Numbers:
-    """Numbers; NaN if there is none."""
+    """A column of numbers; NaN if an item has none."""
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a number"),
@@ -74,7 +74,7 @@ class Numbers:
 
 
 class Flags:
-    """True and false; -1 if there is neither."""
+    """A column of true and false; -1 if an item has neither."""
 
     expected: ClassVar = dict.fromkeys(("eq", "ne", "exists"), "true or false")
 
@@ -93,7 +93,7 @@ class Flags:
 
 
 class Texts:
-    """Texts, as places in their sorted list; -1 if there is none."""
+    """A column of texts, kept as places in the sorted list of all texts; -1 if an item has none."""
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a text"),
@@ -128,7 +128,10 @@ class Texts:
 
 
 class Dates:
-    """Dates and times, compared as instants, and answered as they were written; NaT if there is none."""
+    """A column of dates and times. They are compared as instants, and answers show them as they were written.
+
+    The instant of an item without a date is the smallest int64.
+    """
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a date such as 2026-11-23, or 2026-11-23T18:30:00+01:00"),
@@ -142,15 +145,15 @@ class Dates:
         self.instants[np.asarray(rows, np.int64)] = [instant(value) for value in values]
 
     def matches(self, operator: str, operand: Any) -> Mask:
-        there: Mask = self.instants > np.iinfo(np.int64).min
+        present: Mask = self.instants > np.iinfo(np.int64).min
         if operator == "exists":
-            return existing(there, operand)
+            return existing(present, operand)
         wanted = [date_of(value) for value in (listed(operand) if operator == "in" else [operand])]
         if operator == "in":
             return np.isin(self.instants, wanted)
         if operator == "ne":
             return ~np.equal(self.instants, wanted[0])
-        return there & COMPARE[operator](self.instants, wanted[0])
+        return present & COMPARE[operator](self.instants, wanted[0])
 
     def value(self, row: int) -> str | None:
         return self._texts.get(row)
@@ -162,7 +165,10 @@ class Dates:
 
 
 class Lists:
-    """Lists of texts. ``codes`` holds those of all rows one after the other, ``owners`` the row of each."""
+    """A column of lists of texts.
+
+    ``codes`` holds the texts of all rows one after the other, and ``owners`` the row that each belongs to.
+    """
 
     expected: ClassVar = {"has": "a text, or a list of texts of which one is enough", "exists": "true or false"}
 
@@ -249,13 +255,13 @@ def listed(operand: Any) -> list[Any]:
     return list(require(operand, list))
 
 
-def existing(there: Mask, operand: Any) -> Mask:
+def existing(present: Mask, operand: Any) -> Mask:
     """Rows that have a value, or those that have none."""
-    return there if require(operand, bool) else ~there
+    return present if require(operand, bool) else ~present
 
 
 def codes_of(words: list[str], texts: list[Any]) -> NDArray[np.int32]:
-    """Places of these texts in the sorted list, as far as they are there."""
+    """The places of these texts in the sorted list; texts that are not in it are left out."""
     codes = []
     for text in texts:
         place = bisect.bisect_left(words, require(text, str))

@@ -24,8 +24,8 @@ def pushed_down(asked: Mapping[str, Any], columns: Mapping[str, Any]) -> PushedF
 def _entry(name: str, value: Any, columns: Mapping[str, Any]) -> Condition | None:
     if name in WORDS:
         inner = [pushed_down(part, columns) for part in (value if isinstance(value, list) else [value])]
-        wholes = tuple(part.condition for part in inner if part and part.whole)
-        return Joined(name, wholes) if len(wholes) == len(inner) else None
+        conditions = tuple(part.condition for part in inner if part and part.whole)
+        return Joined(name, conditions) if len(conditions) == len(inner) else None
     column = columns[name]
     if isinstance(column, Dates):
         return None

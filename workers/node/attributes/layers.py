@@ -48,20 +48,20 @@ class Layers(NamedTuple):
     def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
         """Which of a catalogue's first rows match a filter (count,); raises SearchError."""
         columns = self.columns
-        filed = self.file.mask(asked, catalogue, count, columns)
-        matching = filed.copy() if self.changed else filed
+        file_mask = self.file.mask(asked, catalogue, count, columns)
+        matching = file_mask.copy() if self.changed else file_mask
         for layer in self.changed:
             if FEW * layer.count < count:
                 rows = catalogue.rows(layer.ids)
-                known = (rows >= 0) & (rows < count)
-                matching[rows[known]] = layer.own_mask(asked, columns)[known]
+                in_view = (rows >= 0) & (rows < count)
+                matching[rows[in_view]] = layer.own_mask(asked, columns)[in_view]
             else:
-                there = layer.covers(catalogue, count)
-                matching[there] = layer.mask(asked, catalogue, count, columns)[there]
+                covered = layer.covers(catalogue, count)
+                matching[covered] = layer.mask(asked, catalogue, count, columns)[covered]
         if self.forgotten:
             rows = catalogue.rows(list(self.forgotten))
             rows = rows[(rows >= 0) & (rows < count)]
-            matching[rows] = filed[rows]
+            matching[rows] = file_mask[rows]
         return matching
 
     def of(self, items: Iterable[str], names: Iterable[str]) -> list[dict[str, Any]]:
@@ -76,30 +76,30 @@ class Layers(NamedTuple):
         return values_of
 
 
-class _Known(NamedTuple):
+class _ChangedSoFar(NamedTuple):
     """The attributes that changes had set at one moment; ``attributed`` counts the changes until then."""
 
     attributed: int = 0
     layers: tuple[Attributes, ...] = ()
     forgotten: frozenset[str] = frozenset()
 
-    def after(self, attributed: int, catalogue: Catalogue) -> _Known:
+    def after(self, attributed: int, catalogue: Catalogue) -> _ChangedSoFar:
         """The same after more changes."""
-        now, changed = catalogue.attributes, catalogue.attributed_since(self.attributed)
+        current, changed = catalogue.attributes, catalogue.attributed_since(self.attributed)
         if changed is None:
-            everything = dict(now)
-            return _Known(attributed, (Attributes.of_items(everything.items()),) if everything else ())
-        new, layers = _values(changed, now), list(self.layers)
+            all_values = dict(current)
+            return _ChangedSoFar(attributed, (Attributes.of_items(all_values.items()),) if all_values else ())
+        new, layers = _values(changed, current), list(self.layers)
         forgotten = (self.forgotten | changed) - new.keys()
         while layers and layers[-1].count < GROWTH * len(new):
-            new = {**_values(layers.pop().ids, now), **new}
+            new = {**_values(layers.pop().ids, current), **new}
         if new:
             layers.append(Attributes.of_items(new.items()))
-        return _Known(attributed, tuple(layers), forgotten if layers else frozenset())
+        return _ChangedSoFar(attributed, tuple(layers), forgotten if layers else frozenset())
 
 
 def _values(items: Iterable[str], now: Mapping[str, Mapping[str, Value]]) -> dict[str, Mapping[str, Value]]:
-    """What these items have now, without those that have nothing."""
+    """The current attributes of these items; items that have none are left out."""
     return {item: value for item in items if (value := now.get(item)) is not None}
 
 
@@ -110,13 +110,13 @@ class ChangedAttributes:
     """
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Catalogue, _Known] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Catalogue, _ChangedSoFar] = weakref.WeakKeyDictionary()
         self._making = threading.Lock()
 
     def over(self, file: Attributes | None, catalogue: Catalogue) -> Layers | None:
         """The attributes of the items of a catalogue; None if there are none."""
         with self._making:
-            known = self._known.get(catalogue, _Known())
+            known = self._known.get(catalogue, _ChangedSoFar())
             # The count is read first, so that a change that comes meanwhile is taken in at the next call at the latest.
             newest = catalogue.shown.attributed
             if known.attributed != newest:

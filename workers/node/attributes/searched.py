@@ -43,16 +43,16 @@ class SearchAttributes:
             # The view still answers with these rows, but the catalogue finds only the newest row of an item. So they
             # are filtered by the newest attributes of their ids.
             names = [view.catalogue.ids[row] for row in outdated.tolist()]
-            known = Attributes.of_items(zip(names, layers.of(names, layers.columns), strict=True))
+            newest = Attributes.of_items(zip(names, layers.of(names, layers.columns), strict=True))
             among = among.copy()
-            among[outdated] = known.own_mask(asked, layers.columns) & (view.catalogue.rows(names) >= 0)
+            among[outdated] = newest.own_mask(asked, layers.columns) & (view.catalogue.rows(names) >= 0)
         return query._replace(among=among, pushed=pushed_down(asked, layers.columns) if view.two_stage else None)
 
     def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
         """The answers with these attributes of each item; raises SearchError."""
-        known, lists = self._of(view), []
+        layers, lists = self._of(view), []
         for items in answers.answers:
-            attributes_of = known.of([item.id for item in items], fields)
+            attributes_of = layers.of([item.id for item in items], fields)
             pairs = zip(items, attributes_of, strict=True)
             lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
         return msgspec.structs.replace(answers, answers=lists)
@@ -74,7 +74,7 @@ class SearchAttributes:
         layers = self._layers(view)
         if layers is None or LABEL not in layers.columns:
             return None
-        return [str(known[LABEL]) if known else None for known in layers.of(items, [LABEL])]
+        return [str(attributes[LABEL]) if attributes else None for attributes in layers.of(items, [LABEL])]
 
     def _layers(self, view: View) -> Layers | None:
         return self._changed.over(self._filed(view.snapshot.model), view.catalogue)

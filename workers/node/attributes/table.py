@@ -23,7 +23,8 @@ from omdml.workers.node.searching.options import SearchError
 
 ID = "id"
 MAX_LINE_BYTES = 1 << 20
-# Catalogues, as large as views need them, and masks of each.
+# How many catalogues the table is aligned with (each with as many rows as a view needs), and how many masks of each
+# are kept.
 KEPT_CATALOGUES, KEPT_MASKS = 8, 64
 COLUMNS: dict[type, Any] = {bool: Flags, float: Numbers, str: texts_or_dates, list: Lists}
 
@@ -43,7 +44,7 @@ class Attributes:
         ``{"id": "17", "price": 9.5, "brand": "acme", "tags": ["red"], "sale": true}`` each; what is missing, or null,
         has no value.
     where
-        What errors call them.
+        The name of the source in error messages.
 
     Raises
     ------
@@ -62,17 +63,17 @@ class Attributes:
     @classmethod
     def of_items(cls, items: Iterable[tuple[str, Mapping[str, Value]]]) -> Attributes:
         """The attributes of these items, each once; a value of another kind than the attribute's first is left out."""
-        made = cls((), "")
+        table = cls((), "")
         values: Values = {}
         for row, (item, attributes) in enumerate(items):
-            made._rows[item] = row
+            table._rows[item] = row
             for name, value in attributes.items():
                 kind, rows, column = values.setdefault(name, (kind_of(value), [], []))
                 if kind is kind_of(value):
                     rows.append(row)
                     column.append(value)
-        made._finish(values)
-        return made
+        table._finish(values)
+        return table
 
     @property
     def ids(self) -> Sequence[str]:
@@ -102,22 +103,22 @@ class Attributes:
             raise CatalogueError(f"{undecodable(error, line, where)}; {expected}") from error
         item = attributes.pop(ID, None)
         if not isinstance(item, str) or item in self._rows:
-            wrong = f"item {item!r} a second time" if isinstance(item, str) else f"{ID} is {item!r}, expected a text"
-            raise CatalogueError(f"{where}: {wrong}")
+            mistake = f"item {item!r} a second time" if isinstance(item, str) else f"{ID} is {item!r}, expected a text"
+            raise CatalogueError(f"{where}: {mistake}")
         row = self._rows[item] = len(self._rows)
         for name, value in attributes.items():
             if value is None:
                 continue
-            given: Value = value
+            stored: Value = value
             if type(value) is int:
                 try:
-                    given = float(value)
+                    stored = float(value)
                 except OverflowError:
                     raise CatalogueError(
                         f"{where}: attribute {name!r} is a number that is too large: write it as a text"
                     ) from None
-            kind, rows, column = values.setdefault(name, (type(given), [], []))
-            if kind is not type(given):
+            kind, rows, column = values.setdefault(name, (type(stored), [], []))
+            if kind is not type(stored):
                 raise CatalogueError(f"{where}: {name} is {value!r}, expected {KINDS[kind]}, as in earlier lines")
             if name in WORDS or not name:
                 raise CatalogueError(f"{where}: an attribute cannot be called {name!r}, which filters use: rename it")
@@ -126,7 +127,7 @@ class Attributes:
                     f"{where}: more than {MAX_ATTRIBUTES} attributes: leave out what nobody filters by"
                 )
             rows.append(row)
-            column.append(given)
+            column.append(stored)
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int, others: Columns = NONE) -> Mask:
         """Which of a catalogue's first items match a filter (count,), which may name attributes of ``others`` too.
@@ -147,14 +148,16 @@ class Attributes:
     def of(self, items: Iterable[str], names: Iterable[str], others: Columns = NONE) -> list[dict[str, Any]]:
         """The values of each item, as far as it has them; raises SearchError for an unknown attribute."""
         names = dict.fromkeys(names)
-        known = {**self.columns, **others}
+        columns = {**self.columns, **others}
         for name in names:
-            if name not in known:
-                message = f"fields: no attribute {quoted(name)}{suggestion(name, known)}"
+            if name not in columns:
+                message = f"fields: no attribute {quoted(name)}{suggestion(name, columns)}"
                 raise SearchError(message, "unknown_field")
-        here = [name for name in names if name in self.columns]
+        own_names = [name for name in names if name in self.columns]
         rows = [self._rows.get(item, self.count - 1) for item in items]
-        return [{name: value for name in here if (value := self.columns[name].value(row)) is not None} for row in rows]
+        return [
+            {name: value for name in own_names if (value := self.columns[name].value(row)) is not None} for row in rows
+        ]
 
     def _align(self, catalogue: Catalogue, count: int) -> Aligned:
         with self._aligning:
@@ -167,12 +170,12 @@ class Attributes:
                 for aligned in self._aligned
                 if aligned.catalogue() is catalogue and len(aligned.rows) < count
             ]
-            known = max(shorter, key=len, default=np.empty(0, np.int64))
-            more = [self._rows.get(item, missing) for item in catalogue.ids[len(known) : count]]
-            rows = np.concatenate([known, np.array(more, np.int64)])
-            made = Aligned(self.columns, self.count, catalogue, rows)
-            self._aligned = [*self._aligned[1 - KEPT_CATALOGUES :], made]
-            return made
+            longest = max(shorter, key=len, default=np.empty(0, np.int64))
+            more = [self._rows.get(item, missing) for item in catalogue.ids[len(longest) : count]]
+            rows = np.concatenate([longest, np.array(more, np.int64)])
+            aligned_now = Aligned(self.columns, self.count, catalogue, rows)
+            self._aligned = [*self._aligned[1 - KEPT_CATALOGUES :], aligned_now]
+            return aligned_now
 
 
 class Aligned:

@@ -52,12 +52,12 @@ export class Cards {
     // If somebody searched from a result, the keyboard goes on at the first result of the new search.
     if (focused) (same ? same.querySelectorAll("button")[pressed] ?? same : cards[0])?.focus();
     if (!again || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    for (const now of cards) {
-      const was = places.get(now.dataset.id);
-      const is = now.getBoundingClientRect();
-      if (!was) now.animate([{ opacity: 0, transform: "scale(.9)" }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+    for (const card of cards) {
+      const was = places.get(card.dataset.id);
+      const is = card.getBoundingClientRect();
+      if (!was) card.animate([{ opacity: 0, transform: "scale(.9)" }, {}], { duration: SLIDE_MS, easing: "ease-out" });
       else if (was.left !== is.left || was.top !== is.top) {
-        now.animate([{ transform: `translate(${was.left - is.left}px, ${was.top - is.top}px)` }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+        card.animate([{ transform: `translate(${was.left - is.left}px, ${was.top - is.top}px)` }, {}], { duration: SLIDE_MS, easing: "ease-out" });
       }
     }
   }

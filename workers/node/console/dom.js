@@ -2,14 +2,14 @@
 
 /** An element. Properties are set as they are; `on` holds listeners, `data` and `aria` attributes. */
 export function el(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   const { on = {}, aria = {}, data = {}, ...rest } = properties;
-  for (const [name, value] of Object.entries(rest)) made[name] = value;
-  for (const [name, value] of Object.entries(aria)) made.setAttribute(name === "role" ? name : `aria-${name}`, value);
-  for (const [name, value] of Object.entries(data)) made.dataset[name] = value;
-  for (const [name, listener] of Object.entries(on)) made.addEventListener(name, listener);
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+  for (const [name, value] of Object.entries(rest)) element[name] = value;
+  for (const [name, value] of Object.entries(aria)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  for (const [name, value] of Object.entries(data)) element.dataset[name] = value;
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
 }
 
 /** A table; columns are [title, kind], kind "number" or "". Cells are texts, numbers or elements. */
@@ -22,24 +22,24 @@ export function table(columns, rows, caption = "") {
 }
 
 /** Put a new table in the place of the one that was there; how far somebody scrolled it, and the focus, stay. */
-export function redraw(place, made) {
+export function redraw(place, replacement) {
   const before = place.firstElementChild;
   if (!before) {
-    place.append(made);
+    place.append(replacement);
     return;
   }
   const left = before.scrollLeft;
   const focused = before.contains(document.activeElement);
-  before.ariaLabel = made.ariaLabel;
-  refill(before, ...made.childNodes);
+  before.ariaLabel = replacement.ariaLabel;
+  refill(before, ...replacement.childNodes);
   before.scrollLeft = left;
   if (focused && !before.contains(document.activeElement)) before.focus({ preventScroll: true });
 }
 
 /** Put these into a place, unless it has the same already: a screen reader loses where it reads if that is replaced. */
-export function refill(place, ...made) {
-  const now = el("div", {}, ...made);
-  if (now.innerHTML !== place.innerHTML) place.replaceChildren(...now.childNodes);
+export function refill(place, ...contents) {
+  const wrapper = el("div", {}, ...contents);
+  if (wrapper.innerHTML !== place.innerHTML) place.replaceChildren(...wrapper.childNodes);
 }
 
 /** Give a choice these options, each a value and a text, unless it has them already: an open list would close, or jump. */
@@ -90,9 +90,9 @@ export function tell(text) {
 export const isSecond = (click) => click.detail > 1;
 
 /** Run what the node may refuse. If it does, show its message, and return undefined. */
-export async function trying(what) {
+export async function trying(work) {
   try {
-    return await what();
+    return await work();
   } catch (error) {
     say(error.message, true);
     return undefined;

@@ -1,6 +1,7 @@
 // What goes live on the node, as it happens, as long as somebody looks at the page.
 import { address, signIn } from "./api.js";
 
+// The pauses before a new stream is opened: if none could be opened, and if one that was open has ended.
 const AGAIN_MS = 2000;
 const SOON_MS = 500;
 
@@ -12,15 +13,15 @@ const SOON_MS = 500;
  */
 export function follow(heard, remarked, lost) {
   let source = null;
-  let waiting = 0;
-  let how = "away";
+  let timer = 0;
+  let reason = "away";
   let wasOpen = false;
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
     source.addEventListener("remark", (event) => remarked(JSON.parse(event.data)));
     source.addEventListener("open", () => {
-      how = "away";
+      reason = "away";
       wasOpen = true;
       lost("");
     });
@@ -29,33 +30,33 @@ export function follow(heard, remarked, lost) {
         // Some proxies end a stream after a while. Only a node that does not open another one is out of reach.
         wasOpen = false;
         close();
-        waiting = setTimeout(seen, SOON_MS);
+        timer = setTimeout(openOrClose, SOON_MS);
         return;
       }
-      lost(how);
+      lost(reason);
       if (source?.readyState !== EventSource.CLOSED) return;
       // Browsers try again by themselves if nobody answers, but not after an error, which a proxy without a node sends.
       close();
-      waiting = setTimeout(async () => {
-        how = (await signIn()) ? "away" : "refused";
-        lost(how);
-        seen();
+      timer = setTimeout(async () => {
+        reason = (await signIn()) ? "away" : "refused";
+        lost(reason);
+        openOrClose();
       }, AGAIN_MS);
     });
   };
   const close = () => {
-    clearTimeout(waiting);
+    clearTimeout(timer);
     source?.close();
     source = null;
   };
-  const seen = () => {
+  const openOrClose = () => {
     if (document.hidden) close();
     else if (!source) open();
   };
-  document.addEventListener("visibilitychange", seen);
-  seen();
+  document.addEventListener("visibilitychange", openOrClose);
+  openOrClose();
   return () => {
-    document.removeEventListener("visibilitychange", seen);
+    document.removeEventListener("visibilitychange", openOrClose);
     close();
   };
 }

@@ -61,11 +61,11 @@ function decoded(text) {
 
 /** Show the page that the address names. If it could not be shown before, what was said about that stays until it can. */
 async function show(again = false) {
-  const mine = (turn += 1);
+  const ownTurn = (turn += 1);
   const { page, model, query } = where();
   leave();
   leave = () => {};
-  if (model && ![...choice.options].some((one) => one.value === model)) choice.append(el("option", { value: model }, model));
+  if (model && ![...choice.options].some((option) => option.value === model)) choice.append(el("option", { value: model }, model));
   choice.value = model;
   document.title = `${PAGES[page][0]} · ${model || "omdml"}`;
   Object.entries(PAGES).forEach(([name, [title]], at) => {
@@ -79,15 +79,15 @@ async function show(again = false) {
   if (!again) place.replaceChildren(inside);
   drawLive(null);
   try {
-    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, query, remember: (shown) => { if (mine === turn) remember(shown); }, onStep, onRemark });
-    if (mine !== turn) {
+    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, query, remember: (shown) => { if (ownTurn === turn) remember(shown); }, onStep, onRemark });
+    if (ownTurn !== turn) {
       left();
       return;
     }
     leave = left;
     if (again) place.replaceChildren(inside);
   } catch (error) {
-    if (mine !== turn) return;
+    if (ownTurn !== turn) return;
     refuse(inside, error, () => show());
     if (place.textContent !== inside.textContent) place.replaceChildren(inside);
     // What is missing may be the first version, the store, or the node itself.
@@ -122,16 +122,16 @@ function noModel(inside) {
 async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
-  const mine = (drawn += 1);
+  const ownTurn = (drawn += 1);
   // A node that has just loaded the model may have done so with another catalogue. One that was deleted may have no version.
   const asked = !step || ["model_live", "model_deleted"].includes(step.what);
   const known = asked ? await get("/models").catch(() => null) : { models: [step] };
   if (!known) return;
   if (asked) renew(known.models);
   // An answer may be older than a step that came meanwhile.
-  if (mine !== drawn) return;
+  if (ownTurn !== drawn) return;
   if (!step) drawChoice(known.models);
-  const { version, pinned } = known.models.find((one) => one.model === model) ?? {};
+  const { version, pinned } = known.models.find((entry) => entry.model === model) ?? {};
   live.classList.remove("lost");
   live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), pinned ? " is pinned" : " is live"]));
   live.classList.remove("moved");
@@ -140,7 +140,7 @@ async function drawLive(step) {
 
 /** Draw the page again if another catalogue took the place of the one that it shows, because it has other items. */
 function renew(models) {
-  const now = models.find((one) => one.model === where().model)?.generation;
+  const now = models.find((entry) => entry.model === where().model)?.generation;
   if (!now || now === generation) return;
   const replaced = generation !== "";
   generation = now;
@@ -150,7 +150,7 @@ function renew(models) {
 /** The models of this node; another one may answer at its address since it was asked. */
 function drawChoice(models) {
   const { model } = where();
-  const names = [...new Set([...models.map((one) => one.model), model])].filter(Boolean);
+  const names = [...new Set([...models.map((entry) => entry.model), model])].filter(Boolean);
   choices(choice, names.map((name) => [name, name]), model);
 }
 

@@ -21,14 +21,14 @@ export function shares(parts) {
 
 /** Which colour stands for what. In an experiment, two models may have made the bars, each of other parts. */
 export function legend(items) {
-  const made = new Map(items.map(({ parts }) => Object.keys(parts ?? {})).filter((names) => names.length > 1).map((names) => [names.join(), names]));
+  const groups = new Map(items.map(({ parts }) => Object.keys(parts ?? {})).filter((names) => names.length > 1).map((names) => [names.join(), names]));
   const keys = (names) => names.map((name, at) => el("span", { className: "key" }, swatch(colourOf(names, at), 0), name in MEANS ? `${name}: ${MEANS[name]}` : name));
-  return [...made.values()].flatMap((names, at) => [el("span", {}, at ? "or of:" : "A bar shows what it is made of:"), ...keys(names)]);
+  return [...groups.values()].flatMap((names, at) => [el("span", {}, at ? "or of:" : "A bar shows what it is made of:"), ...keys(names)]);
 }
 
 function swatch(colour, share) {
-  const made = el("span", { className: `share series-${colour}` });
+  const element = el("span", { className: `share series-${colour}` });
   // A policy of the page forbids styles in its text, not these.
-  if (share) made.style.flexGrow = share;
-  return made;
+  if (share) element.style.flexGrow = share;
+  return element;
 }

@@ -113,16 +113,16 @@ export class Picker {
     this.sheet.append(cell);
     const { find } = this;
     const part = await this.part(Math.floor(at / PART)).catch(() => null);
-    const one = part?.items.length > at % PART ? itemAt(part, at % PART) : null;
-    if (!one || this.find !== find || !cell.isConnected) return;
-    const { id } = one;
+    const item = part?.items.length > at % PART ? itemAt(part, at % PART) : null;
+    if (!item || this.find !== find || !cell.isConnected) return;
+    const { id } = item;
     cell.append(listed(this.model, part, at % PART));
-    cell.title = labelOf(one) === id ? id : `${labelOf(one)}, ${id}`;
+    cell.title = labelOf(item) === id ? id : `${labelOf(item)}, ${id}`;
     cell.dataset.id = id;
     cell.setAttribute("aria-selected", String(id === this.chosen));
     cell.addEventListener("click", () => {
       this.at = at;
-      this.picked(one);
+      this.picked(item);
     });
   }
 

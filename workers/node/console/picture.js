@@ -36,8 +36,8 @@ function loadAtlas(url) {
 }
 
 /** A thumbnail out of an atlas, a square of cells that many items share. */
-function thumbnail(model, one, cells, [first, cell]) {
-  const element = el("span", { className: "picture", role: "img", aria: { label: labelOf(one) } });
+function thumbnail(model, item, cells, [first, cell]) {
+  const element = el("span", { className: "picture", role: "img", aria: { label: labelOf(item) } });
   const place = (number) => `${(number / (cells - 1)) * 100}%`;
   const url = address("/atlas", { model, first });
   loadAtlas(url).then(() => { element.style.backgroundImage = `url("${url}")`; });
@@ -48,9 +48,9 @@ function thumbnail(model, one, cells, [first, cell]) {
 
 /** The picture of an item of a part of a list: out of an atlas if there is one. */
 export function listed(model, part, at) {
-  const one = itemAt(part, at);
+  const item = itemAt(part, at);
   const cell = part.cells?.[at];
-  return cell ? thumbnail(model, one, part.atlas.cells, cell) : picture(model, one, part.pictures);
+  return cell ? thumbnail(model, item, part.atlas.cells, cell) : picture(model, item, part.pictures);
 }
 
 /** The attributes that answers are to bring. `items` is an answer of `GET /items`: without pictures, attributes are what people see. */
@@ -60,16 +60,16 @@ export const fieldsOf = (items) => (items.labels || !items.pictures ? items.attr
 export const moreOf = ({ attributes = {} }) => Object.entries(attributes).filter(([name]) => name !== "label").map((pair) => pair.join(" "));
 
 /** What an item is called. A pointer on it shows its id and its other attributes. */
-export function named(one) {
-  return el("p", { className: "id", dir: "auto", title: [one.id, ...moreOf(one)].join(", ") }, labelOf(one));
+export function named(item) {
+  return el("p", { className: "id", dir: "auto", title: [item.id, ...moreOf(item)].join(", ") }, labelOf(item));
 }
 
 /** The picture of an item; words until it comes if it did not come at once. */
-export function picture(model, one, pictures) {
-  const words = () => el("span", { className: "picture words", dir: "auto" }, labelOf(one));
+export function picture(model, item, pictures) {
+  const words = () => el("span", { className: "picture words", dir: "auto" }, labelOf(item));
   if (!pictures) return words();
-  const url = address("/picture", { model, id: one.id });
-  const image = (failed) => el("img", { className: "picture", alt: labelOf(one), src: url, on: { error: failed } });
+  const url = address("/picture", { model, id: item.id });
+  const image = (failed) => el("img", { className: "picture", alt: labelOf(item), src: url, on: { error: failed } });
   return image(async (event) => {
     const instead = words();
     event.target.replaceWith(instead);

@@ -20,7 +20,7 @@ from omdml.streams.disk import put
 REMEMBERED = 10_000
 # Items of all these searches together, about 100 MB: one search may ask for ten thousand.
 REMEMBERED_ITEMS = 4_000_000
-# Most bytes of a file of counts.
+# The largest file of counts, in bytes.
 COUNTS_BYTES = 1 << 16
 # Seconds between two writes of the counts.
 WRITE_EVERY_S = 5.0
@@ -87,15 +87,15 @@ class ExperimentTally:
     def shown(self, search: str, drafted: Iterable[Drafted]) -> None:
         """Remember an answer. If the same search comes again, because a page is reloaded, its new items are added."""
         with self._changing:
-            known = self._searches.pop(search, None)
-            if known is None:
-                known = ShownSearch({})
+            remembered = self._searches.pop(search, None)
+            if remembered is None:
+                remembered = ShownSearch({})
                 self.counts.searches += 1
-            self._searches[search] = known
-            self._items -= len(known.teams)
+            self._searches[search] = remembered
+            self._items -= len(remembered.teams)
             for item, team in drafted:
-                known.teams.setdefault(item, team)
-            self._items += len(known.teams)
+                remembered.teams.setdefault(item, team)
+            self._items += len(remembered.teams)
             while len(self._searches) > REMEMBERED or self._items > REMEMBERED_ITEMS:
                 _, oldest = self._searches.popitem(last=False)
                 self._items -= len(oldest.teams)
@@ -103,16 +103,16 @@ class ExperimentTally:
     def clicked(self, search: str, items: Sequence[str]) -> int | None:
         """Count clicks on items of an answer, each item once; returns how many were new, None for an unknown search."""
         with self._changing:
-            known = self._searches.get(search)
-            if known is None:
+            remembered = self._searches.get(search)
+            if remembered is None:
                 return None
-            before, clicks = known.outcome, list(self.counts.clicks)
-            new = [item for item in dict.fromkeys(items) if item in known.teams and item not in known.clicked]
+            before, clicks = remembered.outcome, list(self.counts.clicks)
+            new = [item for item in dict.fromkeys(items) if item in remembered.teams and item not in remembered.clicked]
             for item in new:
-                known.clicked.add(item)
-                clicks[known.teams[item]] += 1
+                remembered.clicked.add(item)
+                clicks[remembered.teams[item]] += 1
             self.counts.clicks = clicks[0], clicks[1]
-            for outcome, change in ((before, -1), (known.outcome, 1)):
+            for outcome, change in ((before, -1), (remembered.outcome, 1)):
                 if outcome:
                     setattr(self.counts, outcome, getattr(self.counts, outcome) + change)
             return len(new)

@@ -82,11 +82,11 @@ class FirstViews:
             return replace(parent, pointer=NOTHING, snapshot=first, parent=parent.snapshot)
         snapshot, catalogue, label = self._first(model), self._catalogues(model), self._label(model)
         with self._making:
-            made = self._made.get(label)
-            if made is None or not made.covers(catalogue):
-                own = self._candidates.get(model)
-                made = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, made, PATIENCE_S, own)
-        return replace(made, snapshot=snapshot)
+            view = self._made.get(label)
+            if view is None or not view.covers(catalogue):
+                index = self._candidates.get(model)
+                view = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, view, PATIENCE_S, index)
+        return replace(view, snapshot=snapshot)
 
     def answering(self, model: str) -> View:
         """The same for a search: raises SearchError ``not_ready`` if the model cannot begin."""

@@ -76,7 +76,7 @@ class Follower:
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since the thread last made a turn; 0 if it is not late."""
+        """Seconds since the thread last finished a turn of its loop; 0 if it is not late."""
         idle = time.monotonic() - self._progressed_at
         return idle if self._thread.is_alive() and idle > OVERDUE_S else 0.0
 

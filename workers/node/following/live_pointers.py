@@ -44,7 +44,7 @@ class Refresher:
     Parameters
     ----------
     first
-        What answers for models of which the store has nothing; None: nothing does.
+        What answers for models of which the store has nothing. None means that nothing answers for them.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Refresher:
             self._confirm(model)
             self.live.point(model, pointer, began)
         elif loaded := self._store.load(model):
-            made = self.live.view_of(model, *loaded, catalogue)
+            new_view = self.live.view_of(model, *loaded, catalogue)
             self._confirm(model)
-            self.live.swap(model, made, began)
+            self.live.swap(model, new_view, began)
         else:
             self._keep_last_view(model)
 
@@ -163,15 +163,15 @@ class Refresher:
         if model not in self.live.views:
             return
         # An outage before this, which leaves the model behind too, must not keep it from being logged.
-        known = model in self._fallen or (pointer is None and model in self._gone)
+        was_logged = model in self._fallen or (pointer is None and model in self._gone)
         if pointer:
             self._fallen[model] = pointer
         else:
             self._gone.add(model)
         self._behind.add(model)
-        if not known:
-            serving, has = self.live.views[model].snapshot.version, pointer.version if pointer else None
-            log.warning("store_fell_back", model=model, serving=serving, store=has, hint=STORE_FELL_BACK)
+        if not was_logged:
+            serving, in_store = self.live.views[model].snapshot.version, pointer.version if pointer else None
+            log.warning("store_fell_back", model=model, serving=serving, store=in_store, hint=STORE_FELL_BACK)
 
     def _confirm(self, model: str) -> None:
         self._confirmed[model] = time.monotonic()
@@ -184,12 +184,12 @@ class Refresher:
         """Keep the last good view, or load an older snapshot if there is none. Logged once for each snapshot."""
         version, digest = pointer.snapshot if pointer else (-1, "")
         refusal = RefusedSnapshot(version, digest, str(error))
-        known = self.refused.get(model)
+        earlier = self.refused.get(model)
         if model not in self.live.views and isinstance(error, CorruptError):
             self._serve_older(model, began)
         self.refused[model] = refusal
         self.fall_behind([model])
-        if known is None or known.digest != refusal.digest:
+        if earlier is None or earlier.digest != refusal.digest:
             self._metrics.refused_snapshot(error.reason)
             serving = self.live.views[model].snapshot.version if model in self.live.views else None
             log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)

@@ -61,8 +61,8 @@ class PastViews:
             view = self._made.pop(key, None)
             if view is None or not view.covers(catalogue):
                 try:
-                    own = self._candidates.get(model)
-                    view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s, own)
+                    index = self._candidates.get(model)
+                    view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s, index)
                 except CorruptError as error:
                     message = f"model {model!r}: version {version} cannot be served: {error}"
                     raise SearchError(message, "unservable") from error

@@ -45,8 +45,8 @@ class Remarks:
             return
         newest = lines[-1]["at"]
         # Before the first look, one of the lines since the last turn was the reason for the hint.
-        known = self._known.get(model, newest - 2 * LOOK_S)
+        seen_until = self._known.get(model, newest - 2 * LOOK_S)
         self._known[model] = newest
         for line in lines:
-            if line["at"] > known and (what := WORDS.get(line["what"])):
+            if line["at"] > seen_until and (what := WORDS.get(line["what"])):
                 self._steps.remark(Remark(model, what, line["version"], line["at"], line["reason"]))

@@ -92,15 +92,15 @@ class Steps:
 
     def add(self, model: str, before: View | None, view: View, took_s: float) -> None:
         """Note that a view of a model went live, and how many seconds it took to load."""
-        now, what = time.time(), move_between(before.pointer, view.pointer) if before else "model_live"
+        live_at, what = time.time(), move_between(before.pointer, view.pointer) if before else "model_live"
         # Compared with the highest version that ever answered, not with the last one: if an operator went back to an
         # older version for a while, the events that were live before that are no news.
-        known = self._highest.get(model, 0) if before else 0
-        new = [trail for trail in view.snapshot.trails if known < trail.version]
-        oldest = min(new, key=lambda trail: trail.oldest, default=None)
+        highest = self._highest.get(model, 0) if before else 0
+        newly_learned = [trail for trail in view.snapshot.trails if highest < trail.version]
+        oldest = min(newly_learned, key=lambda trail: trail.oldest, default=None)
         stages = None
-        if oldest and is_recent(oldest, now):
-            passed = stages_of(oldest, (view.pointer.published_at, now - took_s, now))
+        if oldest and is_recent(oldest, live_at):
+            passed = stages_of(oldest, (view.pointer.published_at, live_at - took_s, live_at))
             stages = dict(zip(STAGES, passed, strict=True))
         step = Step(
             number=0,
@@ -109,7 +109,7 @@ class Steps:
             version=view.snapshot.version,
             serial=view.pointer.serial,
             pinned=view.pointer.pinned,
-            at=now,
+            at=live_at,
             freshness_s=sum(stages.values()) if stages else None,
             stages=stages,
             newest_event_at=view.snapshot.event_time,
@@ -117,7 +117,7 @@ class Steps:
             weights=weights(view.snapshot.metric),
         )
         with self._changing:
-            self._highest[model] = max(known, view.snapshot.version)
+            self._highest[model] = max(highest, view.snapshot.version)
         self._keep(step)
         self._log(what, model, before, view)
 

@@ -113,9 +113,9 @@ class Bridge:
         """The bridge of these items; the first of them are those that it has."""
         grown = copy.copy(self)
         grown.gallery, grown.features, grown.spread = gallery, features, spread
-        have = len(self._radii)
-        more = self._widened(gallery.codes.radii[have:], spread.distances[have:])
-        grown._radii = np.concatenate([self._radii, more])
+        count = len(self._radii)
+        new_radii = self._widened(gallery.codes.radii[count:], spread.distances[count:])
+        grown._radii = np.concatenate([self._radii, new_radii])
         return grown
 
     def holds(self) -> bool:
@@ -152,8 +152,8 @@ class Bridge:
         hits = self.nearest(query, count)
         if hits is None:
             return None
-        own = query.table(self.features)
-        table = {name: np.concatenate([own[name], self.features[name][hits.rows]]) for name in self.metric.dims}
+        query_table = query.table(self.features)
+        table = {name: np.concatenate([query_table[name], self.features[name][hits.rows]]) for name in self.metric.dims}
         embedded = self.metric.embed(table) - self.metric.embed(self.spread.middle)
         weights = shares(embedded[0], embedded[1:])
         moved = {name: (weights @ x)[None].astype(np.float32) for name, x in table.items()}

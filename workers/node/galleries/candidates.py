@@ -27,7 +27,7 @@ from omdml.streams.protocols.index import (
 
 # Seconds between two looks at which version readers see.
 LOOK_S = 1.0
-# Times that a search, or a look, begins again because the index was switched in the middle.
+# How often a search, or a look, is tried if the index is switched in the middle of it.
 TRIES = 3
 # Items whose place in the index is known here: at least this many, and this many for each coordinate.
 SAMPLE, SAMPLE_PER_COORDINATE = 1_000, 2
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class Held(NamedTuple):
-    """What an index stands for, and where some of its items lie in it: ids (m), and places (m, width)."""
+    """What an index holds, and where some of its items lie in it: their ids (m), and their places (m, width)."""
 
     indexed: Indexed
     ids: Sequence[str]
@@ -46,7 +46,8 @@ class Held(NamedTuple):
 class CandidateIndex:
     """The index that one model's candidates come from. Any number of threads may search.
 
-    A thread looks every second which version readers see. An index that is away answers no search, and is asked again.
+    A thread looks every second which version readers see. While an index cannot be read, it answers no search; the
+    thread goes on trying.
 
     Parameters
     ----------
@@ -216,8 +217,8 @@ class CandidateIndex:
 def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:
     """Some ids of a catalogue, always the same ones."""
     count = max(SAMPLE, SAMPLE_PER_COORDINATE * indexed.width)
-    among = min(len(ids), indexed.rows or 0)
-    rows = np.random.default_rng(0).choice(among, min(count, among), replace=False)
+    rows_in_index = min(len(ids), indexed.rows or 0)
+    rows = np.random.default_rng(0).choice(rows_in_index, min(count, rows_in_index), replace=False)
     return [ids[row] for row in np.sort(rows).tolist()]
 
 

@@ -30,5 +30,5 @@ def is_index_due(view: View) -> bool:
 def with_cells(view: View) -> View:
     """The view with an approximate index of each gallery."""
     galleries = {id(index): index for index in view.indexes.values() if isinstance(index, Gallery)}
-    made: dict[int, Index | TwoStageGallery] = {place: index.with_cells() for place, index in galleries.items()}
-    return replace(view, indexes={task: made.get(id(index), index) for task, index in view.indexes.items()})
+    indexed: dict[int, Index | TwoStageGallery] = {place: index.with_cells() for place, index in galleries.items()}
+    return replace(view, indexes={task: indexed.get(id(index), index) for task, index in view.indexes.items()})

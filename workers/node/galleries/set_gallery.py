@@ -29,7 +29,7 @@ class SetGallery:
     Parameters
     ----------
     features
-        (n, d) a modality, scaled; read some rows at a time.
+        (n, d) of each modality, scaled; read some rows at a time.
     sets
         Row numbers of each set's elements.
 
@@ -58,13 +58,14 @@ class SetGallery:
     def nearest(self, query: Query, k: int) -> Hits:
         """The k sets of highest score; a distance is minus the score.
 
-        ``by`` vector: a score is the sum over the query's elements; aggregate: that of one vector of them all;
-        elements: greedy matching to each set's elements by their cosines. ``rerank`` orders the best N again so.
+        ``by`` says what a score is. ``vector``: the sum of the scores of the query's elements. ``aggregate``: the score
+        of one vector for all of them. ``elements``: greedy matching with each set's elements by their cosines. If
+        ``rerank`` is N, the best N sets are ordered again by that matching.
         """
         assert query.features is not None
-        everything = np.arange(len(self.vectors))
+        all_sets = np.arange(len(self.vectors))
         if query.by == ELEMENTS:
-            distances = self._unmatched(query.features, everything)
+            distances = self._unmatched(query.features, all_sets)
         else:
             distances = -self.metric.score_sets(self._asked(query), self.vectors).astype(np.float64)
         query.hide(distances)

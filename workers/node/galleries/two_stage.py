@@ -120,11 +120,11 @@ class TwoStageGallery:
     def _turn(self, held: Held) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The rotation from this metric's embedding to the index, and the mean embedding (r,) of the sample."""
         rows = self._catalogue.rows(held.ids)
-        known = (rows >= 0) & (rows < min(self._count, held.indexed.rows or 0))
-        here = self._embedded(rows[known])
+        in_both = (rows >= 0) & (rows < min(self._count, held.indexed.rows or 0))
+        embedded = self._embedded(rows[in_both])
         # If all of the sample were deleted, the middle of the items is not known.
-        centre = here.mean(axis=0) if len(here) else np.zeros(here.shape[1])
-        return turn_of(here, held.places[known].astype(np.float64)), centre
+        centre = embedded.mean(axis=0) if len(embedded) else np.zeros(embedded.shape[1])
+        return turn_of(embedded, held.places[in_both].astype(np.float64)), centre
 
     def _later(self, held: Held, before: Gallery | None) -> Gallery | None:
         """The rows that came after what the index holds; ``before`` holds the first of them."""
@@ -215,19 +215,19 @@ class TwoStageSearch:
         gallery, (held, turn, _, later) = self._gallery, self._fitted
         index, place, pushed = gallery.index, (point @ turn).astype(np.float32), query.pushed
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
-        more = min(MOST, max(depth, int(depth * len(among) / matching)))
+        count = min(MOST, max(depth, int(depth * len(among) / matching)))
         rows = np.empty(0, np.int64)
         # Proposing more items costs an index less than filtering (deploy/VECTORS.md). The index filters only if too few
         # of the proposed items would match.
         if not pushed or MOST * matching >= enough * len(among):
-            rows = self._answerable(index.nearest(held, place, more), among)
+            rows = self._answerable(index.nearest(held, place, count), among)
         if pushed and len(rows) < enough:
-            ids = index.nearest_among(held, place, depth if pushed.whole else more, pushed.condition)
+            ids = index.nearest_among(held, place, depth if pushed.whole else count, pushed.condition)
             rows = self._answerable(index.nearest(held, place, MOST) if ids is None else ids, among)
         if later:
             first = held.indexed.rows or 0
-            beside = Query(rows[:0], among=among[first:], place=point - later.centre)
-            rows = np.concatenate([rows, first + later.nearest(beside, depth).rows])
+            later_query = Query(rows[:0], among=among[first:], place=point - later.centre)
+            rows = np.concatenate([rows, first + later.nearest(later_query, depth).rows])
         return np.unique(rows)
 
     def _answerable(self, ids: Sequence[str], among: NDArray[np.bool_]) -> NDArray[np.int64]:

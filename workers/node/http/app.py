@@ -86,11 +86,11 @@ def create_app(
         methods[route.path_format] = (*methods.get(route.path_format, ()), *((route.methods or set()) - {"HEAD"}))
     metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
     measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
-    around = [Middleware(Identified), measured]
+    middleware = [Middleware(Identified), measured]
     if access.origins:
-        around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
-    around += [Middleware(Compressed, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
-    app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: failed})
+        middleware.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
+    middleware += [Middleware(Compressed, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers={**handlers, Exception: failed})
     # A redirect would name the scheme and host of a proxy wrongly, and clients lose bodies on the way.
     app.router.redirect_slashes = False
     app.state.metrics = metrics

@@ -204,8 +204,9 @@ class BoundedConnection(HttpToolsProtocol):
             self._end(400, "not_http", f"{msg} This node speaks HTTP/1.1, without TLS.")
 
     def _refuse(self) -> None:
-        limit = f"{MAX_HEAD_BYTES} bytes, {MAX_FIELDS} fields"
-        self._end(431, "oversize", f"The head of this request, or its trailers, are longer than a node takes: {limit}.")
+        limit = f"{MAX_HEAD_BYTES} bytes and {MAX_FIELDS} fields"
+        message = f"The head of this request, or its trailers, are too long: a node takes at most {limit}."
+        self._end(431, "oversize", message)
 
     def _end(self, status: int, error: str, message: str) -> None:
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""

@@ -1,4 +1,4 @@
-"""What each field of the node's HTTP interface means, one sentence or two a field.
+"""What each field of the node's HTTP interface means, in one or two sentences.
 
 A name that means the same everywhere stands under ``EVERYWHERE``. Fields whose types bring a description of their own
 are not here, such as those of events (omdml/feedback.py).
@@ -54,7 +54,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "rerank": "For a model of sets: how many of the best sets to order again by their elements, 1 to 10,000. Not "
         "with `elements`.",
     },
-    "Look": {
+    "ModelsSince": {
         "since": f"Freshness is measured over versions that went live after this time, {SECONDS}. A `live_since` of an "
         "earlier answer is such a time."
     },

@@ -22,7 +22,7 @@ from omdml.workers.node.http.requests import (
     ItemPicture,
     Items,
     ItemSearch,
-    Look,
+    ModelsSince,
     Move,
     OfVersion,
     Search,
@@ -63,7 +63,7 @@ IN_BODIES = (
     *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome),
 )
 IN_QUERIES = (
-    *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
+    *(ItemSearch, ModelsSince, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
     *(Letters, LetterAt),
 )
 CONFIRMED = (
@@ -153,7 +153,9 @@ def models(structs: Structs) -> dict[str, Any]:
     return {
         "/models": {
             "get": operation(
-                "Which version of each model answers, and how fresh it is", MODELS, parameters=structs.query(Look)
+                "Which version of each model answers, and how fresh it is",
+                MODELS,
+                parameters=structs.query(ModelsSince),
             )
         },
         **{

@@ -81,7 +81,7 @@ async def refused(_: Request, error: OmdmlError) -> Response:
 async def no_route(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
     allowed = _allowed(request) if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
-    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_instead(request, allowed)}"
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_advice(request, allowed)}"
     response = error_reply(status, status.name.lower(), message)
     response.headers.update(error.headers or {})
     if allowed:
@@ -95,7 +95,7 @@ def _allowed(request: Request) -> str:
     return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 
 
-def _instead(request: Request, allowed: str) -> str:
+def _advice(request: Request, allowed: str) -> str:
     """What to send in the place of a request whose path or method does not exist."""
     path = request.url.path
     if request.method == "GET" and path.startswith(ITEM) and path != ITEM:

@@ -1,4 +1,4 @@
-"""What a node is asked over HTTP, checked, and what it answers if it cannot be done."""
+"""The requests that a node takes over HTTP, how they are checked, and the errors about those that are wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 MAX_QUERIES = 100
 # The most events of one request.
 MAX_EVENTS = 10_000
-# The most errors that one answer tells of.
+# The most errors that one answer lists.
 MAX_ERRORS = 20
 MinVersion = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
@@ -151,7 +151,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     rerank: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ModelsSince(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
 
     since: float = 0.0
@@ -275,11 +275,11 @@ def search_of_body(body: bytes) -> Search:
     if len(body) > MAX_QUERY_BYTES and b'"picture"' not in body:
         raise _oversize(len(body), MAX_QUERY_BYTES)
     asked = struct_of_body(body, Search)
-    own = own_query(asked)
+    single_query = own_query(asked)
     if asked.queries is None:
-        _check_query(own, "a query")
+        _check_query(single_query, "a query")
         return asked
-    if own != OneQuery():
+    if single_query != OneQuery():
         reason = "queries stand for id, ids, features, text and picture: give one or the other"
         raise SearchError(reason, "invalid")
     if sum(query.picture is not None for query in asked.queries) > 1:
@@ -350,7 +350,7 @@ def content_type(request: Request) -> str:
 
 
 def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
-    """The events in a body: one, or one a line if its ``kind`` is JSON lines. Raises SearchError for too many."""
+    """The events in a body: one, or one on each line if its ``kind`` is JSON lines. Raises SearchError for too many."""
     payloads = [line for line in body.split(b"\n") if line.strip()] if kind in JSON_LINES else [body]
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
@@ -376,5 +376,6 @@ def hint(body: bytes) -> str:
     if not several:
         return ""
     return (
-        f": one event was expected; for many send one a line, with Content-Type: {JSON_LINES[0]} (curl --data-binary)"
+        f": one event was expected; to send several, put each on a line of its own, with Content-Type: {JSON_LINES[0]} "
+        "(curl --data-binary)"
     )

@@ -293,27 +293,27 @@ def operation(
     more
         Further responses, by status.
     """
-    done: dict[str, Any] = {"description": "done"}
+    success: dict[str, Any] = {"description": "done"}
     # An answer 204 has no body.
     if status != "204":
-        done["content"] = {kind: {"schema": answer or {"type": "object"}}}
-    described: dict[str, Any] = {"summary": summary, "responses": {status: done}}
+        success["content"] = {kind: {"schema": answer or {"type": "object"}}}
+    entry: dict[str, Any] = {"summary": summary, "responses": {status: success}}
     if tagged:
-        done["headers"] = ETAG
-        described["responses"] |= UNCHANGED
+        success["headers"] = ETAG
+        entry["responses"] |= UNCHANGED
         parameters = [*(parameters or []), IF_NONE_MATCH]
-    described["responses"] |= more or {}
+    entry["responses"] |= more or {}
     if parameters:
-        described["parameters"] = parameters
+        entry["parameters"] = parameters
     if body:
         content = {media: {"schema": schema} for media, schema in body.items()}
-        described["requestBody"] = {"required": not optional, "content": content}
+        entry["requestBody"] = {"required": not optional, "content": content}
     if token:
         # A node without tokens asks for none, which the empty entry says.
-        described["security"] = [{"token": []}, {}]
-        described["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
-    described["responses"]["default"] = REFUSED
-    return described
+        entry["security"] = [{"token": []}, {}]
+        entry["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
+    entry["responses"]["default"] = REFUSED
+    return entry
 
 
 def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:

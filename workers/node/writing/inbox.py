@@ -114,12 +114,12 @@ class Inbox:
                 self._sink.send_many([event for delivery in batch for event in delivery.events])
                 self._sink.flush()
         except Exception as error:
-            known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
+            refusal = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
             action = "their senders get an error, and send again"
             log.error("feedback_not_accepted", error=str(error), requests=len(batch), action=action)
             for delivery in batch:
                 self._metrics.feedback.labels("failed").inc(len(delivery.events))
-                delivery.done.set_exception(known)
+                delivery.done.set_exception(refusal)
             return
         for delivery in batch:
             self._metrics.feedback.labels("accepted").inc(len(delivery.events))

@@ -77,11 +77,11 @@ class ItemWriter:
             results = group[0].catalogue.change([request.changes for request in group])
             self._take_in()
         except Exception as error:
-            known = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
+            refusal = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
             action = "their senders get an error, and send again"
             log.error("items_not_changed", error=str(error), requests=len(group), action=action)
             for request in group:
-                request.done.set_exception(known)
+                request.done.set_exception(refusal)
             return
         for request, result in zip(group, results, strict=True):
             self._metrics.items_changed(result, time.perf_counter() - request.came_at)

@@ -13,7 +13,7 @@ from omdml.errors import OmdmlError
 
 # Requests that are not done yet. More are turned away.
 WAITING = 10_000
-# Seconds of one turn: twice what a log may take to acknowledge.
+# A batch that takes longer than this many seconds counts as stuck. A log may take half of that to acknowledge.
 STUCK_AFTER_S = 60.0
 
 
@@ -34,8 +34,8 @@ class RequestQueue(Generic[R]):
     Parameters
     ----------
     name
-        Of the thread.
-    do
+        The name of the thread.
+    handle
         Handles a batch of requests, and sets ``done`` of each. It must not raise.
     refused
         Makes the error for a request that cannot be taken, from the message for the client.
@@ -46,12 +46,12 @@ class RequestQueue(Generic[R]):
     def __init__(
         self,
         name: str,
-        do: Callable[[list[R]], None],
+        handle: Callable[[list[R]], None],
         refused: Callable[[str], OmdmlError],
         size: Callable[[R], int] = lambda request: 1,
         most: int = WAITING,
     ) -> None:
-        self._do, self._refused, self._size, self._most = do, refused, size, most
+        self._handle, self._refused, self._size, self._most = handle, refused, size, most
         self._waiting: queue.Queue[R | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = False
@@ -77,8 +77,8 @@ class RequestQueue(Generic[R]):
     @property
     def alive(self) -> bool:
         """Whether the thread runs and no batch hangs."""
-        begun = self._busy_since
-        return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
+        busy_since = self._busy_since
+        return self._thread.is_alive() and (busy_since is None or time.monotonic() - busy_since < STUCK_AFTER_S)
 
     def waiting(self) -> int:
         """How many requests are not done yet: those in the queue, and those of the batch in hand."""
@@ -107,5 +107,5 @@ class RequestQueue(Generic[R]):
             last = None in batch
             if requests := [request for request in batch if request]:
                 self._busy_since, self._in_hand = time.monotonic(), len(requests)
-                self._do(requests)
+                self._handle(requests)
                 self._busy_since, self._in_hand = None, 0

@@ -34,7 +34,7 @@ from omdml.workers.operate.export.vectors import (
 LOCK = ".lock"
 # Seconds between two looks at the store.
 LOOK_S = 1.0
-OURS = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
+PART_OR_DRAFT = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
 
 
 class ExportOptions(NamedTuple):
@@ -125,12 +125,16 @@ class Exporter:
         Returns None if the folder is empty, or its export is of another model, task or format. Raises CorruptError if
         it cannot be read.
         """
-        was, asked = self.manifest, self.options
-        if was is None or (was.model, was.task, was.format) != (asked.model, asked.task, asked.format):
+        exported, wanted = self.manifest, self.options
+        if exported is None or (exported.model, exported.task, exported.format) != (
+            wanted.model,
+            wanted.task,
+            wanted.format,
+        ):
             return None
-        for part in was.parts:
-            self._written = merged(self._written, read_part(self.folder, part, was.format, was.width))
-        return was
+        for part in exported.parts:
+            self._written = merged(self._written, read_part(self.folder, part, exported.format, exported.width))
+        return exported
 
     def step(self) -> ExportStep | None:
         """Write what changed since the last step; None if nothing did.
@@ -138,14 +142,14 @@ class Exporter:
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
         fit the catalogue; CorruptError if the metric diverged.
         """
-        if (look := self._source.look()) is None:
+        if (items := self._source.changed()) is None:
             return None
-        pointer, snapshot, now = look.pointer, look.snapshot, look.rows
+        pointer, snapshot, now = items.pointer, items.snapshot, items.rows
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))
         written = self._keep(pointer, snapshot, now, changes, bound)
-        self._source.done(look)
+        self._source.done(items)
         return written
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
@@ -168,22 +172,22 @@ class Exporter:
 
     def _changes(self, now: Rows, generation: str) -> tuple[Rows | None, float]:
         """The rows that changed since the last part, and the bound in distance; None if all must be written."""
-        was, manifest = self._written, self.manifest
-        if was is None or manifest is None or manifest.generation != generation:
+        written, manifest = self._written, self.manifest
+        if written is None or manifest is None or manifest.generation != generation:
             return None, 0.0
-        width = was.embedding.shape[1]
-        if now.embedding.shape[1] > width or (now.attributes is None) != (was.attributes is None):
+        width = written.embedding.shape[1]
+        if now.embedding.shape[1] > width or (now.attributes is None) != (written.attributes is None):
             return None, 0.0
-        rows_now, rows_was = matched(now.ids, was.ids)
-        turned = aligned(now.embedding, was.embedding, rows_now, rows_was)
-        bound = self.options.moved * spread(turned)
-        far = np.ones(len(now.ids), bool)
-        far[rows_now] = distances(turned, was.embedding, rows_now, rows_was) > bound
-        if now.attributes is not None and was.attributes is not None:
-            pairs = zip(rows_now.tolist(), rows_was.tolist(), strict=True)
-            far[[row for row, before in pairs if now.attributes[row] != was.attributes[before]]] = True
-        gone = sorted(set(was.ids) - set(now.ids))
-        changes = chosen(Rows(now.ids, turned, now.attributes, gone), np.flatnonzero(far))
+        rows_now, rows_written = matched(now.ids, written.ids)
+        rotated = aligned(now.embedding, written.embedding, rows_now, rows_written)
+        bound = self.options.moved * spread(rotated)
+        changed = np.ones(len(now.ids), bool)
+        changed[rows_now] = distances(rotated, written.embedding, rows_now, rows_written) > bound
+        if now.attributes is not None and written.attributes is not None:
+            pairs = zip(rows_now.tolist(), rows_written.tolist(), strict=True)
+            changed[[row for row, before in pairs if now.attributes[row] != written.attributes[before]]] = True
+        removed = sorted(set(written.ids) - set(now.ids))
+        changes = chosen(Rows(now.ids, rotated, now.attributes, removed), np.flatnonzero(changed))
         # If the parts had more changed rows than there are items, writing all is shorter for a new reader.
         if sum(part.rows for part in manifest.parts[1:]) + len(changes.ids) > len(now.ids):
             return None, 0.0
@@ -218,7 +222,7 @@ class Exporter:
         self.manifest.write(self.folder)
         named = {stored.name for manifest in (before, self.manifest) if manifest for stored in manifest.parts}
         for entry in self.folder.iterdir():
-            if OURS.fullmatch(entry.name) and entry.name not in named:
+            if PART_OR_DRAFT.fullmatch(entry.name) and entry.name not in named:
                 shutil.rmtree(entry, ignore_errors=True)
         return ExportStep(self.manifest, part)
 
@@ -227,12 +231,12 @@ def in_words(written: ExportStep) -> str:
     """Describe a step in one sentence."""
     manifest, part = written
     if part is None:
-        what = "nothing moved far enough"
+        changes = "nothing moved far enough"
     elif part.whole:
-        what = f"all {part.rows:,} items"
+        changes = f"all {part.rows:,} items"
     else:
-        what = f"{part.rows:,} of {manifest.items:,} items changed, {part.removed:,} went"
-    return f"version {manifest.version:,}, serial {manifest.serial}: {what}, {manifest.width} numbers each"
+        changes = f"{part.rows:,} of {manifest.items:,} items changed, {part.removed:,} removed"
+    return f"version {manifest.version:,}, serial {manifest.serial}: {changes}, {manifest.width} numbers each"
 
 
 def number(name: str) -> int:

@@ -76,15 +76,15 @@ def write_part(folder: Path, name: str, kind: Format, rows: Rows) -> dict[str, s
 
 def read_part(folder: Path, part: ExportPart, kind: Format, width: int) -> Rows:
     """Read the rows of a part; raises CorruptError if its files are not those that the manifest names."""
-    where = folder / part.name
+    part_folder = folder / part.name
     try:
         for file, expected in part.files.items():
-            if digest(where / file) != expected:
-                raise CorruptError(f"{where / file}: its sha256 is not the one in the manifest: {AGAIN}")
-        ids, embedding, attributes = (_read_parquet if kind == "parquet" else _read_npy)(where, width)
-        removed = _read_lines(where / REMOVED) if REMOVED in part.files else []
+            if digest(part_folder / file) != expected:
+                raise CorruptError(f"{part_folder / file}: its sha256 is not the one in the manifest: {AGAIN}")
+        ids, embedding, attributes = (_read_parquet if kind == "parquet" else _read_npy)(part_folder, width)
+        removed = _read_lines(part_folder / REMOVED) if REMOVED in part.files else []
     except (OSError, ValueError) as error:
-        raise CorruptError(f"{where}: cannot be read ({error}): {AGAIN}") from error
+        raise CorruptError(f"{part_folder}: cannot be read ({error}): {AGAIN}") from error
     return Rows(ids, embedding, attributes, removed)
 
 
@@ -134,14 +134,14 @@ def _write_parquet(folder: Path, rows: Rows) -> None:
         if name == EMBEDDING:
             raise CatalogueError(f"attribute {name!r} has the name of the column of vectors: rename it, or export npy")
         columns[name] = _column(arrow, [row.get(name) for row in rows.attributes or ()])
-    marks = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
-    parquet.write_table(arrow.table(columns).replace_schema_metadata(marks), folder / TABLE)
+    metadata = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
+    parquet.write_table(arrow.table(columns).replace_schema_metadata(metadata), folder / TABLE)
 
 
 def _column(arrow: Any, values: list[Any]) -> Any:
     """A column of an attribute's values; whole numbers become float64 like other numbers."""
-    numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return arrow.array(values, arrow.float64()) if numbers else arrow.array(values)
+    numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return arrow.array(values, arrow.float64()) if numeric else arrow.array(values)
 
 
 def _read_parquet(folder: Path, width: int) -> tuple[list[str], NDArray[np.float32], Attributes | None]:

@@ -26,8 +26,8 @@ class AttributeTable(Protocol):
         """The values of these attributes for each item; an item need not have all of them."""
 
 
-class Look(NamedTuple):
-    """The items under one version. ``seen`` differs between two looks if anything changed.
+class EmbeddedItems(NamedTuple):
+    """The items of a catalogue, embedded by one version. ``seen`` tells whether anything changed since another reading.
 
     The items are those of the catalogue's first ``catalogue_rows`` rows; ``places`` is a digest of their rows there.
     """
@@ -68,8 +68,8 @@ class LiveItems:
         self._model, self._task, self._version = model, task, version
         self._seen: object = None
 
-    def look(self) -> Look | None:
-        """The items as they are now; None if nothing changed since the last look that :meth:`done` noted.
+    def changed(self) -> EmbeddedItems | None:
+        """The items as they are now; None if nothing changed since those that :meth:`done` noted last.
 
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
         fit the catalogue; CorruptError if the metric diverged.
@@ -79,19 +79,19 @@ class LiveItems:
         count, ids, rows = items_of(catalogue)
         # The table is another object after its file has changed.
         places = hashlib.sha256(rows.tobytes()).hexdigest()
-        rest = catalogue, places, attributes
-        if self._seen is not None and (pointer, *rest) == self._seen:
+        tables = catalogue, places, attributes
+        if self._seen is not None and (pointer, *tables) == self._seen:
             return None
         pointer, snapshot = self._loaded()
         if why := misfit(snapshot, catalogue):
             raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
-        named = None if attributes is None else attributes.of(ids, list(attributes.columns))
-        now = Rows(ids, embedded(snapshot, catalogue, rows, self._task), named)
-        return Look(pointer, snapshot, now, places, (pointer, *rest), count)
+        values = None if attributes is None else attributes.of(ids, list(attributes.columns))
+        items = Rows(ids, embedded(snapshot, catalogue, rows, self._task), values)
+        return EmbeddedItems(pointer, snapshot, items, places, (pointer, *tables), count)
 
-    def done(self, look: Look) -> None:
-        """Note that this look was used, so that the next one returns only later changes."""
-        self._seen = look.seen
+    def done(self, items: EmbeddedItems) -> None:
+        """Note that these items were used, so that :meth:`changed` returns only later changes."""
+        self._seen = items.seen
 
     def _loaded(self) -> tuple[Pointer, Snapshot]:
         loaded = self._store.load(self._model, self._version)

@@ -76,8 +76,8 @@ def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDA
         part = slice(start, start + CHUNK_ROWS)
         cross += padded[rows_now[part]].T @ was[rows_was[part]]
     left, _, right = np.linalg.svd(cross)
-    turned: Matrix = padded @ (left @ right).astype(np.float32)
-    return turned
+    rotated: Matrix = padded @ (left @ right).astype(np.float32)
+    return rotated
 
 
 def padded_to(width: int, embedding: Matrix) -> Matrix:
@@ -118,31 +118,31 @@ def spread(embedding: Matrix) -> float:
 
 def chosen(rows: Rows, places: NDArray[np.int64]) -> Rows:
     """Only the rows at these places."""
-    named = None if rows.attributes is None else [rows.attributes[place] for place in places]
-    return Rows([rows.ids[place] for place in places], rows.embedding[places], named, rows.removed)
+    attributes = None if rows.attributes is None else [rows.attributes[place] for place in places]
+    return Rows([rows.ids[place] for place in places], rows.embedding[places], attributes, rows.removed)
 
 
-def merged(was: Rows | None, part: Rows) -> Rows:
+def merged(before: Rows | None, part: Rows) -> Rows:
     """What readers have after a part: its items replace earlier ones with the same id, and new items follow at the end.
 
     Items that the part lists as removed are gone.
     """
-    if was is None:
+    if before is None:
         return part._replace(removed=())
-    gone = set(part.removed)
-    place_of = {name: place for place, name in enumerate(was.ids)}
-    fresh = [row for row, name in enumerate(part.ids) if name not in place_of]
-    known = [(row, place_of[name]) for row, name in enumerate(part.ids) if name in place_of]
-    rows = np.array(known, np.int64).reshape(-1, 2)
-    embedding = np.concatenate([was.embedding, part.embedding[fresh]])
+    removed = set(part.removed)
+    place_of = {name: place for place, name in enumerate(before.ids)}
+    new_rows = [row for row, name in enumerate(part.ids) if name not in place_of]
+    replaced = [(row, place_of[name]) for row, name in enumerate(part.ids) if name in place_of]
+    rows = np.array(replaced, np.int64).reshape(-1, 2)
+    embedding = np.concatenate([before.embedding, part.embedding[new_rows]])
     embedding[rows[:, 1]] = part.embedding[rows[:, 0]]
-    ids = [*was.ids, *(part.ids[row] for row in fresh)]
+    ids = [*before.ids, *(part.ids[row] for row in new_rows)]
     attributes = None
-    if was.attributes is not None and part.attributes is not None:
-        attributes = [*was.attributes, *(part.attributes[row] for row in fresh)]
-        for row, place in known:
+    if before.attributes is not None and part.attributes is not None:
+        attributes = [*before.attributes, *(part.attributes[row] for row in new_rows)]
+        for row, place in replaced:
             attributes[place] = part.attributes[row]
     after = Rows(ids, embedding, attributes)
-    if not gone:
+    if not removed:
         return after
-    return chosen(after, np.array([place for place, name in enumerate(ids) if name not in gone], np.int64))
+    return chosen(after, np.array([place for place, name in enumerate(ids) if name not in removed], np.int64))

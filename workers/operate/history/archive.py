@@ -55,13 +55,13 @@ def archive(
         count += len(new)
         for record in new:
             waiting.setdefault(record.partition, []).append(record)
-        for partition, some in waiting.items():
-            if len(some) >= FILE_RECORDS:
-                write(partition, some)
+        for partition, pending in waiting.items():
+            if len(pending) >= FILE_RECORDS:
+                write(partition, pending)
                 waiting[partition] = []
-    for partition, some in waiting.items():
-        if some:
-            write(partition, some)
+    for partition, pending in waiting.items():
+        if pending:
+            write(partition, pending)
     return count
 
 

@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     groups: tuple[RowGroup, ...]
 
 
-def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
+def find_records(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
     """Find out which records of a partition are in files, or in the ``*.parquet`` files of folders.
 
     Parameters
@@ -69,7 +69,7 @@ def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
     ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
     paths = files_of(inputs)
     for path in paths:
-        content = _look_into(path, number)
+        content = _content_of(path, number)
         groups += content.groups
         covers += content.covers
         ids |= dict.fromkeys(content.topic_ids, str(path))
@@ -107,15 +107,15 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
     # Not range by range: the offsets of a log in files have wide gaps between segments.
-    within: dict[int, list[RowGroup]] = {}
+    groups_by_number: dict[int, list[RowGroup]] = {}
     for group in archive.groups:
         for number in range(group.first // span, group.last // span + 1):
-            within.setdefault(number, []).append(group)
-    cut = []
-    for number, groups in sorted(within.items()):
+            groups_by_number.setdefault(number, []).append(group)
+    archive_pieces = []
+    for number, groups in sorted(groups_by_number.items()):
         begin, end = max(archive.begin, number * span), min(archive.end, (number + 1) * span)
-        cut.append(Piece(archive.partition, begin, end, tuple(groups)))
-    return cut
+        archive_pieces.append(Piece(archive.partition, begin, end, tuple(groups)))
+    return archive_pieces
 
 
 def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
@@ -130,8 +130,8 @@ def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
             names = [name for name in (*REQUIRED, *OPTIONAL[1:]) if name in file.schema_arrow.names]
             table = file.read_row_groups([group.number for group in groups], columns=names)
         numbers, offsets = _whole_numbers(table, path)
-        mine = (numbers == piece.partition.number) & (offsets >= piece.begin) & (offsets < piece.end)
-        tables.append(table.filter(arrow.array(mine)))
+        in_piece = (numbers == piece.partition.number) & (offsets >= piece.begin) & (offsets < piece.end)
+        tables.append(table.filter(arrow.array(in_piece)))
     records = sorted((record for table in tables for record in _records(piece.partition, table)),
                      key=lambda record: record.offset)  # fmt: skip
     chunks = groupby(_once(records), key=lambda record: record.offset // span)
@@ -178,7 +178,7 @@ class _Content(NamedTuple):
     topic_ids: set[str]
 
 
-def _look_into(path: Path, number: int) -> _Content:
+def _content_of(path: Path, number: int) -> _Content:
     _, parquet = pyarrow()
     content = _Content([], [], set())
     with _readable(path), opened(path) as data, parquet.ParquetFile(data) as file:
@@ -273,9 +273,9 @@ def _span(file: Any, group: int, number: int, path: Path) -> tuple[int, int] | N
         return None
     if numbers and offsets and numbers[0] == numbers[1]:
         return offsets
-    own, own_offsets = _whole_numbers(file.read_row_group(group, columns=["partition", "offset"]), path)
-    mine = own_offsets[own == number]
-    return (int(mine.min()), int(mine.max())) if len(mine) else None
+    row_partitions, row_offsets = _whole_numbers(file.read_row_group(group, columns=["partition", "offset"]), path)
+    offsets_here = row_offsets[row_partitions == number]
+    return (int(offsets_here.min()), int(offsets_here.max())) if len(offsets_here) else None
 
 
 def _statistics(file: Any, group: int, name: str) -> tuple[Any, Any] | None:

@@ -153,33 +153,33 @@ def learned(
     model = HistoryModel(job.model, spec, archive.partition, job.secret)
     start = DCA.from_bytes(job.start)
     adding, records, again = Adding(start), 0, 0
-    held: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     for chunk in _chunks(job, archive, engine, chunks):
         begin, end = (max(archive.begin, chunk.number * job.span), min(archive.end, (chunk.number + 1) * job.span))
-        held.append((begin, end, chunk.records))
+        ranges.append((begin, end, chunk.records))
         records += chunk.records
         wanted = model.take_chunk(chunk.facts)
         if wanted != chunk.learned:
-            chunk, again = _again(job, archive, chunk, wanted), again + 1
+            chunk, again = _sum_up_again(job, archive, chunk, wanted), again + 1
         adding.add(chunk.sums)
         if chunk.event_time is not None:
             model.event_time = max(chunk.event_time, model.event_time or chunk.event_time)
     if not accept_gap:
-        check_whole(archive, held, counted)
+        check_whole(archive, ranges, counted)
     if not model.learner.version and not adding.version:
         raise StartError(f"the input holds no event of model {job.model!r} that can be learned: nothing to begin with")
     model.learner = adding.learner()
     model.end(archive.end)
     model.decide()
-    return LearnedHistory(model, records, len(held), again)
+    return LearnedHistory(model, records, len(ranges), again)
 
 
 def _chunks(job: Job, archive: Archive, engine: HistoryEngine, chunks: int) -> Iterator[Chunk]:
-    for some in engine(job, pieces(archive, chunks * job.span)):
-        yield from some
+    for chunks_of_piece in engine(job, pieces(archive, chunks * job.span)):
+        yield from chunks_of_piece
 
 
-def _again(job: Job, archive: Archive, chunk: Chunk, wanted: frozenset[int]) -> Chunk:
+def _sum_up_again(job: Job, archive: Archive, chunk: Chunk, wanted: frozenset[int]) -> Chunk:
     begin, end = chunk.number * job.span, (chunk.number + 1) * job.span
     groups = tuple(group for group in archive.groups if group.first < end and group.last >= begin)
     piece = Piece(archive.partition, max(begin, archive.begin), min(end, archive.end), groups)

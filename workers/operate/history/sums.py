@@ -29,7 +29,7 @@ from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import ChunkFacts, HistoryModel, without_payloads
 
 # The model of the job that this process works for.
-_known: dict[str, tuple[Spec, DCA]] = {}
+_opened_models: dict[str, tuple[Spec, DCA]] = {}
 _opening = Lock()
 
 
@@ -79,10 +79,10 @@ def sum_up(job: Job, piece: Piece, learned: Collection[int] | None = None) -> li
 def _opened(job: Job) -> tuple[Spec, DCA]:
     # A process of Dask may have several threads. One at a time looks and opens.
     with _opening:
-        if job.key not in _known:
-            _known.clear()
-            _known[job.key] = _open(job)
-        return _known[job.key]
+        if job.key not in _opened_models:
+            _opened_models.clear()
+            _opened_models[job.key] = _open(job)
+        return _opened_models[job.key]
 
 
 def _open(job: Job) -> tuple[Spec, DCA]:
@@ -133,11 +133,11 @@ def _summed(start: DCA, located: Located | None, wanted: Collection[int]) -> tup
     if located is None:
         return summed(start, np.empty((0, start.width), np.int64), {name: np.empty((0, d)) for name, d in
                                                                     start.dims.items()}), None  # fmt: skip
-    left = [index for index, record in enumerate(located.events.records) if record.offset not in wanted]
-    chosen = located.without(left) if left else located
-    times = [time for time in chosen.events.times if time is not None]
-    rows: Any = chosen.compared
-    return summed(start, rows, chosen.features, **chosen.columns), max(times, default=None)
+    unwanted = [index for index, record in enumerate(located.events.records) if record.offset not in wanted]
+    to_sum = located.without(unwanted) if unwanted else located
+    times = [time for time in to_sum.events.times if time is not None]
+    rows: Any = to_sum.compared
+    return summed(start, rows, to_sum.features, **to_sum.columns), max(times, default=None)
 
 
 def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Located, list[Refusal]]:

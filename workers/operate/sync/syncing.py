@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError, CorruptError, OmdmlError, StoreError, StoreRefused
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused, IndexRows, VectorIndex
 from omdml.workers.configuration.wording import amount
-from omdml.workers.operate.export.source import LiveItems, Look
+from omdml.workers.operate.export.source import EmbeddedItems, LiveItems
 from omdml.workers.operate.export.vectors import aligned, distances, matched, padded_to, spread, widened
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
 from omdml.workers.operate.sync.throttle import Throttle
@@ -94,20 +94,20 @@ class Syncer:
     def step(self) -> Synced | None:
         """Bring the live version to the readers; None if they have it, or the process was asked to stop.
 
-        Raises IndexAway, IndexRefused, and whatever LiveItems.look raises.
+        Raises IndexAway, IndexRefused, and whatever LiveItems.changed raises.
         """
-        if (look := self._source.look()) is None:
+        if (items := self._source.changed()) is None:
             self._metrics.checked()
             return None
-        self._metrics.newest(look.snapshot.version)
+        self._metrics.newest(items.snapshot.version)
         try:
-            synced = self._bring(look)
+            synced = self._bring(items)
         except BaseException:
             # It is not known what the index holds now, so the next step reads it again.
             self._forget()
             raise
         if synced is not None:
-            self._source.done(look)
+            self._source.done(items)
             self._metrics.brought("switched" if synced.switched else "unmoved")
             self._metrics.current(synced.indexed.version, synced.indexed.items)
             self._state.version = synced.indexed.version
@@ -141,15 +141,15 @@ class Syncer:
         self._known: tuple[Indexed, IndexRows] | None = None
         self._draft: IndexRows | None = None
 
-    def _bring(self, look: Look) -> Synced | None:
+    def _bring(self, items: EmbeddedItems) -> Synced | None:
         live = self._known or self._index.live()
-        if live and (live[0].model, live[0].task) != (look.snapshot.model, self._task):
+        if live and (live[0].model, live[0].task) != (items.snapshot.model, self._task):
             raise IndexRefused(
-                f"{self._index} holds model {live[0].model!r}, task {live[0].task}, not {look.snapshot.model!r}, "
+                f"{self._index} holds model {live[0].model!r}, task {live[0].task}, not {items.snapshot.model!r}, "
                 f"task {self._task}: choose another --name"
             )
-        goal = goal_of(look, live and live[1])
-        indexed = self._indexed(look, goal)
+        goal = goal_of(items, live and live[1])
+        indexed = self._indexed(items, goal)
         if live:
             bound = indexed.bound
             if live[0].stands_for(indexed):
@@ -196,23 +196,23 @@ class Syncer:
             self._metrics.wrote("written", len(places))
         return True
 
-    def _indexed(self, look: Look, goal: IndexRows) -> Indexed:
-        snapshot = look.snapshot
+    def _indexed(self, items: EmbeddedItems, goal: IndexRows) -> Indexed:
+        snapshot = items.snapshot
         return Indexed(
-            model=snapshot.model, task=self._task, version=snapshot.version, serial=look.pointer.serial,
+            model=snapshot.model, task=self._task, version=snapshot.version, serial=items.pointer.serial,
             digest=snapshot.digest, generation=snapshot.generation, items=len(goal.ids),
             width=goal.embedding.shape[1], moved=self._moved, bound=self._moved * spread(goal.embedding),
-            rows=look.catalogue_rows,
-            places=look.places,
+            rows=items.catalogue_rows,
+            places=items.places,
         )  # fmt: skip
 
 
-def goal_of(look: Look, live: IndexRows | None) -> IndexRows:
+def goal_of(items: EmbeddedItems, live: IndexRows | None) -> IndexRows:
     """The items as readers will see them: at least as wide as the live side, and rotated as close to it as possible.
 
     Both sides are rotated to the live one, so an unfinished draft can be continued.
     """
-    rows = look.rows
+    rows = items.rows
     embedding = widened(rows.embedding)
     if live is not None:
         width = max(embedding.shape[1], live.embedding.shape[1])

@@ -25,7 +25,7 @@ def jumping(clock):
 
 
 def ahead(service: Service, chance: Random) -> None:
-    """Clients claim that their events happen tomorrow: workers count them, and take them for events of now."""
+    """Clients date their events a day ahead: workers count these, and treat them as events of now."""
     before = counted(service)
     service.load.ahead_s = AHEAD_S
     service.wait(lambda: counted(service) >= before + 100, "events from the future to be counted")

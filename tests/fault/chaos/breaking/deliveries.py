@@ -36,7 +36,7 @@ def books_rewritten(service: Service, chance: Random) -> None:
         try:
             books.commit(wanted)
         except CommitFailedError:
-            # Whoever left amid joining is a member until its session is over.
+            # A worker that left while it joined is a member until its session ends.
             return False
         return True
 

@@ -72,5 +72,5 @@ def torn(service: Service, chance: Random) -> None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Those of a model, the oldest first."""
+    """The checkpoints of a model, the oldest first."""
     return sorted(folder.glob("*/*.checkpoint"), key=lambda path: (path.parent.name, path.name))

@@ -21,12 +21,12 @@ def more_partitions(service: Service, chance: Random) -> None:
         admin.create_partitions({service.topic: partitions})
     finally:
         admin.close()
-    # Nothing tells when every sender has asked again which partitions there are.
+    # No sign shows when every sender has asked again which partitions exist.
     time.sleep(HEARD_S)
     service.load.rest()
     oracle = service.oracle()
     assert oracle.unread, "no event came by a partition that was added"
-    service.wait(lambda: not oracle.findings(service.checkpoints(), service.letters()), "the old partitions be learned")
+    service.wait(lambda: not oracle.findings(service.checkpoints(), service.letters()), "old partitions to be learned")
     for worker in service.workers:
         assert worker.stop() == 0, worker.said[-2000:]
     rehome = service.start_process(NODE, "omdml.workers.cli", "topics", "rehome")

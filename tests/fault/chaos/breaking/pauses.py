@@ -32,7 +32,7 @@ def nobody_took_over(service: Service, chance: Random) -> None:
     service.all_learn()
     before = worker.said.count(LOST)
     worker.pause()
-    # Nobody is there to notice that the session is over.
+    # No other worker is there to notice the end of the session, so this waits for a fixed time.
     time.sleep(PAUSE_S)
     comes_back(service, number, before)
     service.all_learn()

@@ -38,22 +38,22 @@ def step(folder: Path, offset_s: int) -> None:
 
 
 def ahead_s(folder: Path) -> float:
-    """How far a process of this folder believes to be ahead."""
+    """How far the clock of a process in this folder is ahead, in seconds."""
     command = [sys.executable, "-c", "import time; print(time.time())"]
     result = subprocess.run(command, env=environment(folder), capture_output=True, check=True, timeout=LIMIT_S)
     return float(result.stdout) - time.time()
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a process whose wall clock is as the folder's file says."""
+    """The environment of a process whose wall clock follows the file in this folder."""
     return {**os.environ, "LD_PRELOAD": str(folder / LIBRARY), "CLOCK_FILE": str(folder / FILE)}
 
 
 def build(folder: Path) -> None:
-    """Have the library in this folder; needs a C compiler."""
-    made = folder / f"{LIBRARY}.{os.getpid()}"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", made, SOURCE, "-ldl"], check=True, timeout=LIMIT_S)
-    made.rename(folder / LIBRARY)
+    """Compile the library into this folder; needs a C compiler."""
+    built = folder / f"{LIBRARY}.{os.getpid()}"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"], check=True, timeout=LIMIT_S)
+    built.rename(folder / LIBRARY)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def _all_saved(service: Service) -> None:
 
 
 def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_least: int) -> None:
-    """Have it happen, and note how many events the store's checkpoints lack afterwards."""
+    """Run a fault, and note how many events the store's checkpoints lack afterwards."""
     noticed, before = service.said(NOTICED), positions(service)
     happen()
     after = positions(service)

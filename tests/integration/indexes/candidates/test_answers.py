@@ -15,7 +15,7 @@ from omdml import OASIS
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.indexes.lancedb.writer import LanceIndex
-from omdml.streams.protocols.index import IndexMoved, VectorIndex
+from omdml.streams.protocols.index import IndexAway, IndexMoved, IndexRefused, VectorIndex
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.searching.answers import Paging
@@ -90,13 +90,13 @@ def test_no_answer_is_of_two_versions_while_the_index_is_switched(shop, database
 def test_another_width_is_found_after_a_switch(shop, database, tmp_path):
     step(shop, database)
     index = candidates_of(shop, database)["shop"]
-    held = index.look()
+    before = index.look()
     widen(shop, tmp_path / "wide")
     shop.publish()
     step(shop, database)
     with pytest.raises(IndexMoved):
-        index.nearest(held, np.zeros(held.indexed.width, np.float32), 5)
-    assert index.look().indexed.width > held.indexed.width
+        index.nearest(before, np.zeros(before.indexed.width, np.float32), 5)
+    assert index.look().indexed.width > before.indexed.width
     index.close()
 
 
@@ -104,7 +104,7 @@ def test_an_index_that_was_removed_and_synced_again_is_read_again(shop, lance):
     step(shop, lance)
     shop.learn(40)
     shop.publish()
-    # This version lies turned to the one before it; without that one it would not be.
+    # This version is turned to fit the one before it; without that one it would not be turned.
     step(shop, lance)
     index = candidates_of(shop, lance)["shop"]
     before = index.look()
@@ -255,11 +255,11 @@ def test_an_index_that_lost_its_items_is_away_until_it_is_synced_again(shop, pos
 def test_the_index_of_another_model_or_catalogue_is_refused(shop, lance, tmp_path):
     step(shop, lance)
     other = CandidateIndex("other", lambda: shop.catalogue, lance.open())
-    with pytest.raises(Exception, match="holds model 'shop', task None, not model 'other'"):
+    with pytest.raises(IndexRefused, match="holds model 'shop', task None, not model 'other'"):
         other.look()
     rebuilt = plain_catalogue(tmp_path / "rebuilt", count=100)
     again = CandidateIndex("shop", lambda: rebuilt, lance.open())
-    with pytest.raises(Exception, match=r"holds generation .* of the catalogue, and this node has"):
+    with pytest.raises(IndexAway, match=r"holds generation .* of the catalogue, and this node has"):
         again.look()
 
 
@@ -272,11 +272,11 @@ def test_a_role_that_may_only_read_is_enough_for_postgresql(shop, postgres):
     database.execute(f"GRANT SELECT ON omdml_shop, omdml_sync TO {name}")
     database.execute(f"GRANT USAGE ON SCHEMA public TO {name}")
     try:
-        start, _, rest = database.address.partition("://")
-        reading = Postgres(f"{start}://{name}:secret-of-the-reader@{rest.rpartition('@')[2]}")
+        scheme, _, location = database.address.partition("://")
+        reading = Postgres(f"{scheme}://{name}:secret-of-the-reader@{location.rpartition('@')[2]}")
         index = candidates_of(shop, reading)["shop"]
-        held = index.look()
-        assert len(index.nearest(held, held.places[0], 5)) == 5
+        contents = index.look()
+        assert len(index.nearest(contents, contents.places[0], 5)) == 5
         assert "secret" not in str(index)
         index.close()
     finally:

@@ -43,14 +43,17 @@ BRANDS, TAGS = ("acme", "q\"uo'te\\", "zeta", None), (["red"], ["gr'ün", "blue"
 def offered(ids):
     """Attributes of every kind, which some items lack."""
     for row, name in enumerate(ids):
-        known = {
+        attributes = {
             "price": row % 50,
             "brand": BRANDS[row % 4],
             "tags": TAGS[row % 3],
             "sale": (True, False, None)[row % 3],
         }
-        known |= {"a.b c": row % 7, "since": f"2026-11-{row % 28 + 1:02}"}
-        yield name, {key: value for key, value in known.items() if value is not None and (row % 5 or key == "brand")}
+        attributes |= {"a.b c": row % 7, "since": f"2026-11-{row % 28 + 1:02}"}
+        yield (
+            name,
+            {key: value for key, value in attributes.items() if value is not None and (row % 5 or key == "brand")},
+        )
 
 
 @pytest.mark.parametrize("asked", FILTERS, ids=str)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omdml import DCA, merge, start_from_pairs
 from omdml.evaluate import mean_average_precision
 from tests.support.deep import examples
-from tests.support.learning.dca import heard, learner, world
+from tests.support.learning.dca import count_margins, learner, world
 
 
 @pytest.mark.parametrize(("events", "expected"), [(1, 0.8 * 12**0.5), (100, 0.8 * 0.12**0.5)])
@@ -33,18 +33,18 @@ def test_a_few_triplets_beat_plain_features_and_wrong_answers_hardly_matter():
     swapped[wrong] = rows[wrong][:, [0, 2, 1]]
     queries = np.arange(100)
 
-    def right(metric):
+    def mean_precision(metric):
         return mean_average_precision(metric.embed(features), labels, queries)
 
     few, clean, noisy = (learner(features) for _ in range(3))
     few.start(features)
-    plain = right(few.metric)
+    plain = mean_precision(few.metric)
     few.learn_many(rows[:100], features)
     clean.learn_many(rows, features)
     noisy.learn_many(swapped, features)
-    assert right(few.metric) > plain + 0.1
-    assert right(clean.metric) > right(few.metric) > plain
-    assert right(noisy.metric) > right(clean.metric) - 0.05
+    assert mean_precision(few.metric) > plain + 0.1
+    assert mean_precision(clean.metric) > mean_precision(few.metric) > plain
+    assert mean_precision(noisy.metric) > mean_precision(clean.metric) - 0.05
 
 
 def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():
@@ -89,7 +89,7 @@ def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(dat
                 losses = model._engine.state.hedge[:2]
                 # the worst there can be: who has lost less is wrong by as much as possible
                 margins = np.where(losses <= losses.min(), 1.0, -1.0) if worst else draw.normal(0, 1, 2)
-                heard(model, margins[:, None])
+                count_margins(model, margins[:, None])
                 assert model.hedge_loss <= model.hedge_loss_bound + 1e-9
         while len(models) > 1 and data.draw(st.booleans()):
             models = [merge(models[0], models[1]), *models[2:]]

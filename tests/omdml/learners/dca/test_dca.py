@@ -157,11 +157,11 @@ def off(M, exact):
 def test_any_chunking_and_any_restart_give_the_same_bytes(seed, dtype, dims, memory, mixed, sizes):
     features, rows, _, draw = world(seed, dims, events=300)
     rows, counts = with_pairs(rows, mixed, draw), opinions(len(rows), draw)
-    whole, again = (learner(features, dtype=dtype, memory=memory) for _ in range(2))
-    scores = whole.learn_many(rows, features, weight=counts).scores
+    in_one_call, again = (learner(features, dtype=dtype, memory=memory) for _ in range(2))
+    scores = in_one_call.learn_many(rows, features, weight=counts).scores
     again = in_chunks(again, rows, features, iter(sizes * len(rows)), counts)
-    assert again.to_bytes() == whole.to_bytes()
-    assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
+    assert again.to_bytes() == in_one_call.to_bytes()
+    assert again.metric.embed(features).tobytes() == in_one_call.metric.embed(features).tobytes()
     single = learner(features, dtype=dtype, memory=memory)
     each = zip(rows[:100], counts, strict=False)
     assert [single.learn_one(row, features, weight=w).scores[0] for row, w in each] == scores[:100].tolist()
@@ -337,9 +337,9 @@ def test_a_state_of_another_shape_is_refused(part, value):
     model = learner(features)
     model.learn_many(rows, features)
     tensors, described = unpack(model.to_bytes())
-    rest = {name: described[name] for name in ("learner", "parameters")}
+    description = {name: described[name] for name in ("learner", "parameters")}
     with pytest.raises(CorruptError):
-        DCA.from_bytes(pack({**tensors, part: value}, rest))
+        DCA.from_bytes(pack({**tensors, part: value}, description))
 
 
 def test_a_state_of_more_triplets_than_can_be_counted_is_refused():

@@ -9,7 +9,7 @@ import pytest
 
 from omdml import DCA, LOMDML, merge, start_from_pairs
 from omdml.errors import FeedbackError, ParameterError
-from tests.support.learning.dca import heard, learner, served, world
+from tests.support.learning.dca import count_margins, learner, served, world
 
 
 def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():
@@ -17,7 +17,7 @@ def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():
     model = learner(features)
     model.start(features)
     part = copy.deepcopy(model)
-    heard(part, np.array([[-1.0], [1.0]]))
+    count_margins(part, np.array([[-1.0], [1.0]]))
     for _ in range(9):
         model = merge(model, part)
     assert model._engine.state.hedge[:2].tolist() == [0.0, 9.0]
@@ -26,11 +26,11 @@ def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():
 
 def test_queries_of_pairs_and_of_merged_learners_are_remembered():
     features, rows, _, _ = world(29, events=300)
-    first, second, whole = (learner(features, dtype="float64") for _ in range(3))
-    for model in (first, second, whole):
+    first, second, undivided = (learner(features, dtype="float64") for _ in range(3))
+    for model in (first, second, undivided):
         model.start(features)
     for parted, count in ((31, 80), (100, 230), (90, 91)):
-        earlier, later, both = (copy.deepcopy(model) for model in (first, second, whole))
+        earlier, later, both = (copy.deepcopy(model) for model in (first, second, undivided))
         earlier.learn_many(rows[:parted], features)
         later.learn_many(rows[parted:count], features)
         both.learn_many(rows[:count], features)
@@ -95,7 +95,7 @@ def test_a_start_from_pairs_is_what_learning_them_one_by_one_leads_to(count, mem
         expected = getattr(theirs, name)
         close = float(np.abs(expected).max()) * exact["rtol"]
         np.testing.assert_allclose(getattr(ours, name), expected, rtol=1e-10, atol=close)
-    # nobody said what is far
+    # no triplet says what is far
     assert ours.sums.tolist() == pytest.approx([*theirs.sums[:2], 0.0])
     assert not ours.far.any()
     assert started.shares.get("far") == started.shares.get("items")
@@ -107,13 +107,13 @@ def test_a_start_from_pairs_is_what_learning_them_one_by_one_leads_to(count, mem
 def test_parts_of_a_log_add_up_to_the_whole_and_learn_on():
     features, rows, _, _ = world(19, dims=(9, 30), events=500)
     parts = [start_from_pairs(part[:, :2], features, dtype="float64") for part in np.array_split(rows[:400], 3)]
-    whole = start_from_pairs(rows[:400, :2], features, dtype="float64")
+    undivided = start_from_pairs(rows[:400, :2], features, dtype="float64")
     added = merge(merge(parts[0], parts[1]), parts[2])
-    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
-    for model in (added, whole):
+    np.testing.assert_allclose(added.matrices["near"], undivided.matrices["near"], rtol=1e-12, atol=1e-12)
+    for model in (added, undivided):
         model.learn_many(rows[400:], features)
-    assert added.version == whole.version == 500
-    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
+    assert added.version == undivided.version == 500
+    np.testing.assert_allclose(added.matrices["near"], undivided.matrices["near"], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

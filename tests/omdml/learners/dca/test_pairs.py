@@ -18,12 +18,12 @@ from tests.support.learning.dca import learner, with_pairs, world
 
 
 def called(rows):
-    """Pairs of a list of triplets, one of each, every other one its near pair."""
+    """One pair of each triplet, in turn its near pair and its far one; and which are near ones."""
     similar = np.arange(len(rows)) % 2 == 0
     return np.stack([rows[:, 0], np.where(similar, rows[:, 1], rows[:, 2])], axis=1), similar
 
 
-def right(model, features, labels):
+def mean_precision(model, features, labels):
     return mean_average_precision(model.metric.embed(features), labels, np.arange(100))
 
 
@@ -58,13 +58,13 @@ def test_a_few_pairs_beat_plain_features_and_wrong_ones_hardly_matter(shares):
     swapped = np.where(draw.random(len(rows))[:, None] < 0.2, rows[:, [0, 2, 1]], rows)
     few, many, noisy = (learner(features) for _ in range(3))
     few.start(features)
-    plain = right(few, features, labels)
+    plain = mean_precision(few, features, labels)
     few.learn_many(with_pairs(rows, shares, np.random.default_rng(0))[:200], features)
     many.learn_many(with_pairs(rows, shares, np.random.default_rng(0)), features)
     noisy.learn_many(with_pairs(swapped, shares, np.random.default_rng(0)), features)
-    assert right(few, features, labels) > plain + 0.1
-    assert right(many, features, labels) > right(few, features, labels)
-    assert right(noisy, features, labels) > right(many, features, labels) - 0.05
+    assert mean_precision(few, features, labels) > plain + 0.1
+    assert mean_precision(many, features, labels) > mean_precision(few, features, labels)
+    assert mean_precision(noisy, features, labels) > mean_precision(many, features, labels) - 0.05
 
 
 def test_pairs_have_no_score_no_mistake_and_tell_hedge_nothing():
@@ -83,12 +83,12 @@ def test_dissimilar_pairs_alone_leave_plain_features_until_similar_ones_come():
     features, rows, labels, _ = world(4, dims=(8, 40), items=400, events=2000, classes=8)
     model = learner(features)
     model.start(features)
-    plain = right(model, features, labels)
+    plain = mean_precision(model, features, labels)
     model.learn_many(rows[:, [0, 2]], features, similar=False)
     assert model.shares == {"plain": 1.0}
     assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
     model.learn_many(rows[:300, :2], features, similar=True)
-    assert right(model, features, labels) > plain + 0.1
+    assert mean_precision(model, features, labels) > plain + 0.1
 
 
 def test_dissimilar_pairs_do_not_make_similar_ones_fade():

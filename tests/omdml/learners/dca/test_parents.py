@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA, LOMDML, merge
-from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError
 from omdml.kernels.second_order.experts import compare
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.naive import dca as naive
@@ -20,7 +20,7 @@ from tests.support.learning.dca import assert_serves, centred, in_chunks, learne
 
 
 def begun_from(features, known, seed=100, **options):
-    """A learner at its start whose parent knows so many triplets of other labels, and the parent."""
+    """A learner at its start, and its parent, which has learned ``known`` triplets of other labels."""
     parent = learner(features, **options)
     parent.start(features)
     if known:
@@ -55,18 +55,18 @@ def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, 
 
 
 def shares_of_parent(model):
-    """What the parent counts for, by what the state says."""
+    """The share of the parent that the state gives."""
     return model._engine.parent.share(model.version)
 
 
 def test_at_its_start_a_learner_serves_what_its_parent_does():
     features, _, _, _ = world(1)
-    for known in (3, 200, 1200):
-        child, parent = begun_from(features, known)
+    for parent_version in (3, 200, 1200):
+        child, parent = begun_from(features, parent_version)
         assert (child.version, child.figures["parent_share"]) == (0, 1.0)
         np.testing.assert_allclose(child.metric.embed(features), parent.metric.embed(features), atol=1e-6)
         metric, version = child.parent
-        assert version == known
+        assert version == parent_version
         assert metric.embed(features).tobytes() == parent.metric.embed(features).tobytes()
 
 
@@ -196,7 +196,7 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
     with pytest.raises(ParameterError, match="a learner at its start"):
         child.begin_from(parent.metric, 300)
     fresh = learner(features)
-    with pytest.raises(Exception, match="begin_from"):
+    with pytest.raises(NotStarted, match="begin_from"):
         fresh.begin_from(parent.metric, 300)
     fresh.start(features)
     with pytest.raises(ParameterError, match="has a parent itself"):

@@ -1,4 +1,4 @@
-"""What DCA serves: a function of the state, made once a version."""
+"""What DCA serves: a function of the state, computed once for each version."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_metrics_are_made_once_a_version_and_earlier_ones_stay_as_they_were():
 
 def test_right_after_a_refresh_what_is_served_is_not_made_again(monkeypatch):
     features, rows, _, _ = world(22, events=15)
-    model, made = learner(features), []
+    model, computed_at = learner(features), []
 
     def counted(*arguments):
-        made.append(model.version)
+        computed_at.append(model.version)
         return discriminant_rows(*arguments)
 
     monkeypatch.setattr(experts, "discriminant_rows", counted)
@@ -66,7 +66,7 @@ def test_right_after_a_refresh_what_is_served_is_not_made_again(monkeypatch):
         assert served_bytes(model) == served_bytes(DCA.from_bytes(model.to_bytes()))
     # At these versions there was a refresh, and the model and its copy serve what that made.
     refreshed = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15)
-    assert [made.count(version) for version in refreshed] == [1] * len(refreshed)
+    assert [computed_at.count(version) for version in refreshed] == [1] * len(refreshed)
 
 
 def test_what_was_served_after_an_undone_refresh_is_made_again():

@@ -19,7 +19,7 @@ SUMS = ("near", "far", "middle", "centre", "sums")
 
 
 def as_principal(monkeypatch):
-    """From now on all sums are of principal coordinates."""
+    """Have all sums be of principal coordinates from now on."""
     monkeypatch.setattr(state, "TURNED", 0)
 
 
@@ -93,9 +93,9 @@ def test_merged_sums_of_a_state_of_before_are_those_of_one_of_today(monkeypatch)
 
 def test_calls_and_restarts_change_no_byte_of_sums_of_items():
     features, rows, *_ = world(43, (64,), events=300)
-    whole = learner(features)
-    whole.learn_many(rows, features)
+    in_one_call = learner(features)
+    in_one_call.learn_many(rows, features)
     parts = in_chunks(learner(features), rows, features, itertools.cycle([1, 63, 0, 64, 7, 0]))
-    assert whole._engine.state.sums_items
-    assert parts.to_bytes() == whole.to_bytes()
-    assert DCA.from_bytes(whole.to_bytes()).to_bytes() == whole.to_bytes()
+    assert in_one_call._engine.state.sums_items
+    assert parts.to_bytes() == in_one_call.to_bytes()
+    assert DCA.from_bytes(in_one_call.to_bytes()).to_bytes() == in_one_call.to_bytes()

@@ -52,6 +52,6 @@ def test_triplets_of_an_open_block_that_an_earlier_release_wrote_count_for_one()
     model = learner(features, rank=11)
     model.learn_many(rows[:21], features)
     tensors, described = unpack(model.to_bytes())
-    rest = {name: described[name] for name in ("learner", "parameters")}
+    description = {name: described[name] for name in ("learner", "parameters")}
     older = {name: array for name, array in tensors.items() if name != "weights"}
-    assert DCA.from_bytes(pack(older, rest, Format(STATE.what, 3))).to_bytes() == model.to_bytes()
+    assert DCA.from_bytes(pack(older, description, Format(STATE.what, 3))).to_bytes() == model.to_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_change
 from omdml.streams.catalogues.changes.journal import CHANGES
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
+from tests.formats.samples import HERE
 from tests.support import worlds
 from tests.support.catalogues.changing import Twin, change, check_random_life, plain_catalogue, raw_item
 from tests.support.deep import examples
@@ -40,8 +42,8 @@ def test_random_changes_leave_what_a_dict_would_hold(tmp_path, seed):
 
 def test_the_newest_row_of_an_id_is_the_item_and_older_ones_stay(shop):
     before = shop.features["shape"].copy()
-    made = change(shop, Change(id="i5", features=VECTORS))
-    assert (made.position, made.put, shop.rows(["i5"])[0]) == (1, 1, worlds.ITEMS)
+    changed = change(shop, Change(id="i5", features=VECTORS))
+    assert (changed.position, changed.put, shop.rows(["i5"])[0]) == (1, 1, worlds.ITEMS)
     assert_array_equal(shop.features["shape"][: worlds.ITEMS], before)
     assert (shop.shown.items, shop.shown.gone, shop.shown.alive[5]) == (worlds.ITEMS, 1, False)
 
@@ -142,18 +144,20 @@ def test_an_item_that_was_deleted_can_be_added(tmp_path, shop):
     assert MappedCatalogue(tmp_path / "c").rows(["i5"])[0] == worlds.ITEMS
 
 
-def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(shop):
-    change(shop, Change(id="i5", delete=True))
+def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(tmp_path):
+    shop = MappedCatalogue(shutil.copytree(HERE / "catalogue-2", tmp_path / "c"))
+    assert read_manifest(shop.path).format == 2
+    change(shop, Change(id="i5", attributes={"price": 3}))
     assert read_manifest(shop.path).format >= 3
 
 
 @pytest.mark.parametrize("left", [1, 9, 60])
 def test_a_line_that_was_not_finished_is_nothing_and_is_written_over(tmp_path, shop, left):
     change(shop, Change(id="i5", delete=True))
-    whole = (tmp_path / "c" / CHANGES).read_bytes()
+    first_line = (tmp_path / "c" / CHANGES).read_bytes()
     change(shop, Change(id="i6", features=VECTORS, attributes={"price": 3}))
     full = (tmp_path / "c" / CHANGES).read_bytes()
-    (tmp_path / "c" / CHANGES).write_bytes(full[: len(whole) + left])
+    (tmp_path / "c" / CHANGES).write_bytes(full[: len(first_line) + left])
 
     opened = MappedCatalogue(tmp_path / "c")
     assert (opened.rows(["i6"])[0], opened.shown.position) == (6, 1)
@@ -189,7 +193,7 @@ def test_damaged_vectors_of_a_change_are_found(tmp_path, shop):
 
 def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
     """Each request moves all of ten items to one new place: at any moment they lie together."""
-    names, failures = [f"i{n}" for n in range(10)], []
+    names, failures, positions = [f"i{n}" for n in range(10)], [], set()
     done = threading.Event()
 
     def read():
@@ -197,6 +201,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
         while not done.is_set():
             reader.refresh()
             shown = reader.shown
+            positions.add(shown.position)
             rows = reader.rows(names)
             if shown.position and len({tuple(row) for row in reader.features["noise"][rows].tolist()}) != 1:
                 failures.append(rows.tolist())
@@ -211,13 +216,14 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
         change(shop, *(Change(id=name, features=place) for name in names))
     done.set()
     thread.join()
+    assert len(positions) > 2
     assert failures == []
 
 
-def changing(folder: str, told: str) -> None:
-    """Put two items alike, over and over; say after each time how often."""
+def changing(folder: str, report: str) -> None:
+    """Give two items the same new vectors, over and over; write a byte into ``report`` after each time."""
     catalogue, draw = MappedCatalogue(folder), np.random.default_rng()
-    with open(told, "ab", buffering=0) as file:
+    with open(report, "ab", buffering=0) as file:
         while True:
             vectors = raw_item(draw)
             change(catalogue, Change(id="left", features=vectors), Change(id="right", features=vectors))
@@ -226,9 +232,9 @@ def changing(folder: str, told: str) -> None:
 
 @pytest.mark.parametrize("kill", range(examples(10)))
 def test_a_writer_that_is_killed_leaves_whole_changes_and_loses_none(tmp_path, shop, kill):
-    process = FORKS.Process(target=changing, args=(str(tmp_path / "c"), str(tmp_path / "told")), daemon=True)
+    process = FORKS.Process(target=changing, args=(str(tmp_path / "c"), str(tmp_path / "report")), daemon=True)
     process.start()
-    report = tmp_path / "told"
+    report = tmp_path / "report"
     while not (report.exists() and report.stat().st_size > 3 * kill):
         assert process.is_alive()
         # Without a pause this would take a processor from the writer.
@@ -251,11 +257,11 @@ def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mappe
     raw = [raw_item(draw) for _ in range(4)]
     # Some lack one, some the other, some none: each request may mix them.
     brings = [("shape",), ("shape", "noise"), ("noise",), ("shape",)]
-    made = change(catalogue, *(
+    changed = change(catalogue, *(
         Change(id=f"new{n}", features={name: vectors[name] for name in names})
         for n, (vectors, names) in enumerate(zip(raw, brings, strict=True))
     ))  # fmt: skip
-    assert made.put == 4
+    assert changed.put == 4
     for n, (vectors, names) in enumerate(zip(raw, brings, strict=True)):
         (row,) = catalogue.rows([f"new{n}"])
         expected = catalogue.scale_some({name: np.array([vectors[name]]) for name in names})
@@ -264,6 +270,6 @@ def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mappe
         if mapped:
             assert_allclose(catalogue.mapped[row], catalogue.map.apply(expected)[0], atol=1e-5)
     (row,) = catalogue.rows(["new0"])
-    whole = catalogue.scale({name: np.array([raw[0][name]]) for name in raw[0]})
-    assert_allclose(catalogue.features["shape"][row], whole["shape"][0], atol=1e-6)
-    assert not np.allclose(catalogue.features["noise"][row], whole["noise"][0], atol=1e-3)
+    scaled = catalogue.scale({name: np.array([raw[0][name]]) for name in raw[0]})
+    assert_allclose(catalogue.features["shape"][row], scaled["shape"][0], atol=1e-6)
+    assert not np.allclose(catalogue.features["noise"][row], scaled["noise"][0], atol=1e-3)

@@ -1,4 +1,4 @@
-"""What the doctor says about models that wait."""
+"""What the doctor says about models whose checkpoints cannot be read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECTION = read("deploy/RUNBOOK.md").partition("\n## OmdmlModelsWait\n")[2].parti
 
 
 def order(text: str) -> list[str]:
-    """The ways that a text names, in its order."""
+    """The ways that a text names, in the order in which it names them."""
     text = text.lower()
     return sorted((way for way in WAYS if way in text), key=text.index)
 
@@ -25,5 +25,5 @@ def test_ways_to_mend_a_model_are_in_the_runbooks_order_everywhere(text):
 
 
 @pytest.mark.parametrize("text", [waits(part_name("shop", 1), "it is damaged"), how_to_mend(part_name("shop", 1))])
-def test_a_part_is_never_learned_again_by_itself(text):
+def test_nobody_is_told_to_replay_a_single_part(text):
     assert order(text) == list(WAYS[1:])

@@ -172,8 +172,8 @@ def test_doctor_names_each_part_of_a_service_that_is_read_only(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300, check=False)
     assert run.returncode == 1
-    seen = [(finding["level"], finding["text"]) for finding in json.loads(run.stdout)["findings"]]
-    log, *others = sorted((level, text) for level, text in seen if "cannot be written" in text)
+    findings = [(finding["level"], finding["text"]) for finding in json.loads(run.stdout)["findings"]]
+    log, *others = sorted((level, text) for level, text in findings if "cannot be written" in text)
     assert log[0] == "error"
     assert log[1].startswith("feedback log feedback: feedback cannot be written by this user. A node of this user")
     assert "give it the right to write. If the file system is read-only" in log[1]
@@ -187,13 +187,13 @@ def test_doctor_names_each_part_of_a_service_that_is_read_only(tmp_path):
     [(950, Level.WARNING, "Once it is full it refuses writes"), (1000, Level.ERROR, "It is full and refuses writes")],
 )
 def test_a_full_server_is_reported_before_and_while_it_refuses_writes(used, level, expected):
-    ((seen, text),) = of_store("redis://cache", SERVER._replace(used_bytes=used * 10**6, max_bytes=10**9))
-    assert seen is level
+    ((actual_level, text),) = of_store("redis://cache", SERVER._replace(used_bytes=used * 10**6, max_bytes=10**9))
+    assert actual_level is level
     assert text.startswith(f"it uses {used:,}.0 MB of memory, and maxmemory is 1,000.0 MB. ")
     assert expected in text
     assert "CONFIG SET maxmemory" in text
 
 
-@pytest.mark.parametrize("most", [0, 10**9])
-def test_a_server_with_room_is_well(most):
-    assert isinstance(of_store("redis://cache", SERVER._replace(used_bytes=890 * 10**6, max_bytes=most)), str)
+@pytest.mark.parametrize("max_bytes", [0, 10**9])
+def test_a_server_with_room_is_well(max_bytes):
+    assert isinstance(of_store("redis://cache", SERVER._replace(used_bytes=890 * 10**6, max_bytes=max_bytes)), str)

@@ -17,7 +17,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.doctor import facts
 from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.status import Look
+from omdml.workers.doctor.status import Inspection
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 
 
@@ -54,7 +54,7 @@ def test_a_catalogue_that_is_missing_is_one_error_with_all_models_that_need_it(t
     (finding,) = [entry for entry in installation.examine(configuration) if not entry.well]
     assert finding.check == "catalogues"
     assert "make one with `omdml catalogue build`. These models need it: shop, album-*. Until" in finding.text
-    status = Look(configuration).status()
+    status = Inspection(configuration).status()
     assert (status.errors, list(status.problems)) == (1, ["catalogues"])
 
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings,
     assert "model 'shop' has learned 20 comparisons in another shape (rank 4 -> 3)" in checkpoints.text
 
 
-def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monkeypatch):
+def test_missing_metadata_of_a_package_is_reported_and_stops_no_check(findings, monkeypatch):
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -102,7 +102,7 @@ def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monk
     assert results["store"].well
 
 
-def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, monkeypatch):
+def test_an_unexpected_error_is_a_finding_and_the_other_checks_go_on(findings, monkeypatch):
     def broken(configuration):
         raise ZeroDivisionError("by nothing")
 
@@ -128,15 +128,15 @@ def pipe(path):
     ],
     ids=["empty", "half", "garbage", "pipe", "folder"],
 )
-def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findings, tmp_path, make, says):
+def test_an_unusable_secret_is_an_error_because_workers_need_it(findings, tmp_path, make, says):
     assert (findings()["store's secret"].well, list((tmp_path / "state").glob("secret"))) == (True, [])
     (tmp_path / "state").mkdir()
     make(tmp_path / "state" / "secret")
-    results = findings()["store's secret"]
-    assert (results.level, says in results.text) == (Level.ERROR, True), results.text
+    finding = findings()["store's secret"]
+    assert (finding.level, says in finding.text) == (Level.ERROR, True), finding.text
 
 
-def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, monkeypatch):
+def test_a_secret_that_may_not_be_read_is_a_warning_because_nodes_need_none(findings, monkeypatch):
     def refused(store):
         raise StoreRefused("no permissions to access a key")
 
@@ -144,7 +144,7 @@ def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings
     assert findings()["store's secret"].level is Level.WARNING
 
 
-def test_a_log_that_may_not_be_looked_at_is_foreseen(findings, tmp_path, monkeypatch):
+def test_a_log_that_may_not_be_looked_at_is_an_ordinary_error(findings, tmp_path, monkeypatch):
     open_log(tmp_path / "feedback")
 
     def refused(self):
@@ -168,13 +168,13 @@ def test_a_log_that_is_gone_may_be_on_a_disk_that_is_not_mounted(findings, tmp_p
     assert "the configured log is not there: it was moved or deleted, its disk is not mounted" in text
 
 
-def test_a_doctor_makes_nothing_of_a_log_that_has_not_begun(findings, tmp_path):
+def test_the_doctor_creates_no_folder_of_a_log_that_has_not_begun(findings, tmp_path):
     assert findings()["log"].well
-    assert sorted({path.name for path in tmp_path.iterdir()} & {"feedback", "letters"}) == []
+    assert {path.name for path in tmp_path.iterdir()} & {"feedback", "letters"} == set()
 
 
-def log_found(folder, name, content):
-    """What the doctor finds of a log that is this file."""
+def finding_about_the_log(folder, name, content):
+    """What the doctor finds about a log that is a file with this content."""
     (folder / name).write_bytes(content)
     catalogue(folder / "items")
     table = {
@@ -187,8 +187,8 @@ def log_found(folder, name, content):
 
 
 def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_reported(tmp_path):
-    results = log_found(tmp_path, "clicks.jsonl", b"{}\n")
-    assert (results.level, "no worker has read any of it" in results.text) == (Level.WARNING, True)
+    finding = finding_about_the_log(tmp_path, "clicks.jsonl", b"{}\n")
+    assert (finding.level, "no worker has read any of it" in finding.text) == (Level.WARNING, True)
     assert not (tmp_path / "clicks.jsonl.id").exists()
 
 
@@ -197,11 +197,11 @@ def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_reported(tmp_path):
 def test_a_file_whose_first_line_is_no_json_is_reported_as_no_log(tmp_path, content, begun):
     if begun:
         open_log(tmp_path / "clicks.jsonl")
-    results = log_found(tmp_path, "clicks.jsonl", content)
-    assert (results.level, "its first line is not JSON" in results.text) == (Level.WARNING, True), results
+    finding = finding_about_the_log(tmp_path, "clicks.jsonl", content)
+    assert (finding.level, "its first line is not JSON" in finding.text) == (Level.WARNING, True), finding
     assert (tmp_path / "clicks.jsonl").read_bytes() == content
 
 
 def test_a_first_line_that_is_still_being_written_is_no_reason_to_doubt_the_log(tmp_path):
     open_log(tmp_path / "clicks.jsonl")
-    assert log_found(tmp_path, "clicks.jsonl", b'{"type":"trip').level is Level.OK
+    assert finding_about_the_log(tmp_path, "clicks.jsonl", b'{"type":"trip').level is Level.OK

@@ -21,14 +21,13 @@ def findings(placement, ends, owners, partitioner="murmur2", learning=True, sinc
     store = MemoryStore()
     if placement:
         store.place("topic", None, placement)
-    extents = [Extent(place, 0, end, None) for place, end in zip(PARTITIONS, ends, strict=False)]
-    for index in PARTITIONS[: len(ends)]:
-        store.move_mark(index, None, 10 if placement and index.number < placement.count else 0)
+    extents = [Extent(partition, 0, end, None) for partition, end in zip(PARTITIONS, ends, strict=False)]
+    for partition in PARTITIONS[: len(ends)]:
+        store.move_mark(partition, None, 10 if placement and partition.number < placement.count else 0)
     workers = [Member(name, "host", owned) for name, owned in owners.items()]
-    findings = partitions(
-        survey(lambda: extents, store, lambda: workers), placement, partitioner, learning, since or {}, NOW
-    )
-    return [(Level.OK, findings)] if isinstance(findings, str) else [tuple(remark) for remark in findings]
+    lines = survey(lambda: extents, store, lambda: workers)
+    answer = partitions(lines, placement, partitioner, learning, since or {}, NOW)
+    return [(Level.OK, answer)] if isinstance(answer, str) else [tuple(remark) for remark in answer]
 
 
 def test_partitions_that_are_read_are_well():
@@ -38,10 +37,10 @@ def test_partitions_that_are_read_are_well():
     assert text == "2 partitions, 2 events to be learned, by a at host, b at host"
 
 
-def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
+def test_no_worker_is_named_for_added_partitions_that_nobody_reads():
     store, placement = MemoryStore(), Placement.first("murmur2", 2)
     store.place("topic", None, placement)
-    extents = [Extent(place, 0, 10, None) for place in PARTITIONS[:4]]
+    extents = [Extent(partition, 0, 10, None) for partition in PARTITIONS[:4]]
     lines = survey(lambda: extents, store, lambda: [Member("a", "host", [0, 1, 2, 3])])
     assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
 
@@ -87,7 +86,7 @@ def test_a_topic_that_was_created_again_is_no_lost_store():
     assert "restore the store" not in line.wrong
 
 
-def test_what_workers_learn_while_the_doctor_looks_is_no_cut():
+def test_events_learned_while_the_doctor_looks_are_not_taken_for_a_cut():
     store, looks = MemoryStore(), iter([10, 13])
     store.place("topic", None, Placement.first("murmur2", 1))
     store.move_mark(PARTITIONS[0], None, 12)
@@ -98,7 +97,7 @@ def test_what_workers_learn_while_the_doctor_looks_is_no_cut():
 def test_events_that_will_be_deleted_before_they_are_learned_are_an_error():
     store, placement, log = MemoryStore(), Placement.first("murmur2", 2), KafkaLog(servers="kafka:9092", topic="clicks")
     store.place("topic", None, placement)
-    lines = survey(lambda: [Extent(place, 0, 5, 0) for place in PARTITIONS[:2]], store, list)
+    lines = survey(lambda: [Extent(partition, 0, 5, 0) for partition in PARTITIONS[:2]], store, list)
     ((level, text),) = expiring(lines, {0: NOW - 40_000, 1: NOW - 50_000}, 86_400.0, log, NOW)
     assert level is Level.ERROR
     assert text.startswith("partition 1: the oldest event to be learned is of 2027-01-14 18:06:40 UTC (13 h ago)")
@@ -125,7 +124,7 @@ def test_added_partitions_are_reported_with_what_waits_there():
     assert "7 events wait: stop the senders and the workers, then run omdml topics rehome" in text
 
 
-def test_for_added_partitions_that_are_no_multiple_the_next_one_is_named():
+def test_if_the_added_partitions_make_no_multiple_the_next_one_is_named():
     ((_, text),) = findings(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 was added after models had been placed on 2" in text
     assert "3 is not a multiple of 2" in text
@@ -139,7 +138,7 @@ def test_another_partitioner_than_the_stores_is_an_error():
     assert "omdml topics rewind" in text
 
 
-def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
+def test_events_that_wait_for_a_minute_in_an_owned_partition_are_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING

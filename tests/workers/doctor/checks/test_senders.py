@@ -102,8 +102,8 @@ def test_a_keyless_event_that_a_client_put_at_its_home_is_well():
 
 
 def test_a_sender_with_a_partitioner_of_its_own_is_reported():
-    taken = {name: {by(name.encode(), 4) for by in PARTITIONERS.values()} for name in MODELS}
-    records = [event(name, min(set(range(4)) - numbers), name) for name, numbers in taken.items()]
+    homes = {name: {partitioner(name.encode(), 4) for partitioner in PARTITIONERS.values()} for name in MODELS}
+    records = [event(name, min(set(range(4)) - numbers), name) for name, numbers in homes.items()]
     ((level, text),) = findings(records)
     assert level is Level.ERROR
     assert "neither murmur2 nor crc32" in text
@@ -116,16 +116,16 @@ def test_senders_that_know_of_added_partitions_bring_advice_to_rehome():
     assert "omdml topics rehome" in text
 
 
-def test_events_in_partitions_that_nobody_reads_yet_are_said_to_wait():
+def test_events_in_partitions_that_nobody_reads_yet_are_reported_as_waiting():
     ((level, text),) = findings(keyed("murmur2", count=8, at=NOW - 7200), homes=4, partitions=8)
     assert level is Level.ERROR
     assert "these events wait; none becomes a dead letter" in text
 
 
 def test_events_by_a_number_of_partitions_that_does_not_fit_are_dead_letters():
-    strays = findings(keyed("murmur2", count=6), homes=4, partitions=6)
-    assert strays
-    assert all("such events become dead letters, wrong_partition" in text for _, text in strays)
+    results = findings(keyed("murmur2", count=6), homes=4, partitions=6)
+    assert results
+    assert all("such events become dead letters, wrong_partition" in text for _, text in results)
 
 
 def test_old_strays_are_a_warning_only():
@@ -136,20 +136,20 @@ def test_old_strays_are_a_warning_only():
 
 
 def test_strays_are_a_warning_once_enough_events_are_right_after_them():
-    strays, right = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
-    # Forty of these are right.
-    ((level, text),) = findings(strays + right)
+    strays, at_home = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
+    # Forty events at home are too few.
+    ((level, text),) = findings(strays + at_home)
     assert level is Level.ERROR
     assert "stays until 200 newer events lie in partition" in text
-    ((level, text),) = findings(strays + right + keyed("murmur2", at=NOW - 30))
+    ((level, text),) = findings(strays + at_home + keyed("murmur2", at=NOW - 30))
     assert level is Level.WARNING
     assert "80 events with the right key lie at home since" in text
 
 
 def test_keyless_events_that_came_home_by_chance_make_no_stray_harmless():
     strays = [event(model, number, at=NOW - 120) for model in MODELS for number in range(4)]
-    chance = [event(model, PARTITIONERS["murmur2"](model.encode(), 4), at=NOW - 60) for model in MODELS * 2]
-    assert findings(strays + chance)[0][0] is Level.ERROR
+    by_chance = [event(model, PARTITIONERS["murmur2"](model.encode(), 4), at=NOW - 60) for model in MODELS * 2]
+    assert findings(strays + by_chance)[0][0] is Level.ERROR
 
 
 def test_several_causes_are_reported_one_by_one_the_most_frequent_first():
@@ -160,10 +160,10 @@ def test_several_causes_are_reported_one_by_one_the_most_frequent_first():
 
 
 def test_what_was_sent_again_and_what_is_no_event_say_nothing_of_senders():
-    again = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5), b"secret")]) for model in MODELS]
+    resent = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5), b"secret")]) for model in MODELS]
     broken = [Record(Partition("topic", 1), 9, b"{broken", None, NOW)]
     says_nothing = "the topic holds no events yet that show how senders choose partitions"
-    assert findings(again + broken) == [(Level.OK, says_nothing)]
+    assert findings(resent + broken) == [(Level.OK, says_nothing)]
 
 
 def test_one_partition_suits_every_sender():

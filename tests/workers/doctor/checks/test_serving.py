@@ -8,7 +8,6 @@ import time
 import msgspec
 from click.testing import CliRunner
 
-from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
@@ -32,7 +31,7 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     assert "can nodes load it: no: learned on catalogue generation" in result
 
 
-def test_a_catalogue_of_other_dimensions_is_one_way_out_for_all_who_tell(shop):
+def test_doctor_and_worker_name_the_same_way_out_of_other_dimensions(shop):
     # Given a model, and then a catalogue with one modality less
     shop.learn()
     name, features = next(iter(items()[0].items()))
@@ -52,7 +51,7 @@ def test_a_catalogue_of_other_dimensions_is_one_way_out_for_all_who_tell(shop):
     problem(shop, "checkpoints", Level.OK)
 
 
-def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop):
+def test_a_rollback_or_pin_to_what_no_node_can_load_is_refused(shop):
     # Given versions of a catalogue that was then built again, while workers go on with what they have
     shop.learn()
     shop.learn(seed=1)
@@ -65,7 +64,7 @@ def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop
         text = " ".join(f"{result.output} {result.exception}".split())
         assert "that nodes could serve" in text or "no node could serve it" in text, text
     assert shop.store.current("shop") == live
-    # If the catalogue cannot be read here, that is said, and a rollback is not kept from helping.
+    # If the catalogue cannot be read here, the command says so, and rolls back all the same.
     shutil.rmtree(shop.folder / "items")
     assert "cannot check here" in shop.omdml("rollback", "shop", "--version", str(older))
     assert shop.store.current("shop").version == older
@@ -100,7 +99,7 @@ def test_a_pin_to_what_a_reset_was_to_forget_is_a_warning_until_it_is_unpinned(s
 
 
 def candidate(shop, version):
-    """A snapshot that may be held."""
+    """The live snapshot under another version."""
     return msgspec.structs.replace(shop.store.load("shop")[1], version=version)
 
 
@@ -108,7 +107,6 @@ def test_a_withheld_snapshot_is_explained_and_an_error_after_an_hour(shop, monke
     shop.learn()
     epoch = shop.store.claim("shop").epoch
     for version in (70, 80):
-        assert isinstance(candidate(shop, version), Snapshot)
         shop.store.publish(candidate(shop, version), epoch, withheld="not as good on 64 held-out queries as version 32")
     text = problem(shop, "serving", Level.WARNING)
     assert "model shop: newer versions have been withheld since" in text
@@ -123,7 +121,7 @@ def test_a_withheld_snapshot_is_explained_and_an_error_after_an_hour(shop, monke
     assert problem(shop, "serving", Level.OK)
 
 
-def test_what_a_pin_keeps_back_is_not_withheld_and_an_old_pin_is_a_warning(shop, monkeypatch):
+def test_versions_behind_a_pin_are_not_withheld_and_an_old_pin_is_a_warning(shop, monkeypatch):
     shop.learn()
     shop.store.move("shop", 60, pin=True)
     shop.store.publish(candidate(shop, 70), shop.store.claim("shop").epoch)

@@ -27,7 +27,7 @@ def test_other_hyperparameters_are_adopted_between_two_events(tmp_path, kind):
     again.send(*EVENTS[45:])
     run_until_idle(again.worker())
 
-    # I expect what a learner makes of it whose settings change after 45 events
+    # I expect the state of a learner whose settings change after 45 events
     model = LOMDML(dims=dict(world.catalogue.dims), rank=3)
     model.learn_many(triplets(100)[:45], world.catalogue.features)
     model = model.learning_on(rank=3, eta=0.5, beta=0.9)

@@ -30,7 +30,7 @@ from tests.support.worlds import (
 
 
 def cut(world, end):
-    """A log that lost everything from ``end`` on, and a source that tells of positions past that."""
+    """Cut everything from ``end`` on off the log; returns a source that reports positions behind its end."""
     (partition,) = world.log.partitions
     with world.log.changed:
         del world.log._records[partition][end:]
@@ -38,7 +38,7 @@ def cut(world, end):
 
 
 def written_on(world, source, end, *more):
-    """Cut a log, write on, and have the next poll of a source tell of it, as a client does that had read it."""
+    """Cut a log, write on, and have a source report the cut at its next poll, as a client that had read on does."""
     (partition,) = world.log.partitions
     with world.log.changed:
         del world.log._records[partition][end:]
@@ -48,12 +48,12 @@ def written_on(world, source, end, *more):
 
 def tell_once(source, error):
     """Have the next poll of a source raise an error made from its position."""
-    untold, poll = [error], source.poll
+    unreported, poll = [error], source.poll
 
     def poll_with_errors(*arguments):
-        if untold:
+        if unreported:
             source._rebalance()
-            raise untold.pop()(*source._positions.values())
+            raise unreported.pop()(*source._positions.values())
         return poll(*arguments)
 
     source.poll = poll_with_errors
@@ -89,14 +89,14 @@ def test_a_model_that_is_idle_at_an_accepted_cut_learns_on_after_a_restart(tmp_p
 
 
 @pytest.mark.parametrize(
-    "expected",
+    "gap_error",
     [
         lambda partition: gap.out_of_range("feedback", partition, 0, (10, 20)),
         lambda partition: gap.unreadable("feedback", partition, None, (0, 20), Unreadable("damaged", 5)),
     ],
     ids=["retention", "a damaged batch, no position"],
 )
-def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, expected):
+def test_after_a_gap_that_is_no_cut_nothing_is_learned_twice(tmp_path, monkeypatch, gap_error):
     # Given a model that is further than its partition's mark
     world = World(tmp_path)
     first = world.worker()
@@ -105,12 +105,12 @@ def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, e
         outage.setattr(world.store, "move_mark", refuse)
         run_until_idle(first)
         kill(world, first)
-    # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
+    # When retention passes the mark, or a batch that comes again is damaged, and the gap is accepted
     source = MemorySource(world.log)
-    tell_once(source, lambda _: expected(world.log.partitions[0]))
+    tell_once(source, lambda _: gap_error(world.log.partitions[0]))
     worker = world.worker(source=source, accept_gap=True)
     run_until_idle(worker)
-    # Then what lies behind it and was learned is not learned again.
+    # Then events behind the gap that were learned are not learned again.
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
 
 
@@ -137,7 +137,7 @@ def test_only_events_above_the_mark_make_a_gap_if_retention_deletes_them(tmp_pat
 
 
 def killing(*_):
-    """What ends a process amid a step."""
+    """Raise what ends a process in the middle of a step."""
     raise SystemExit
 
 
@@ -200,7 +200,7 @@ def test_a_model_that_falls_back_at_a_cut_learns_what_it_lacks_below(tmp_path, e
     worker = world.worker(accept_gap=True)
     written_on(world, worker.services.source, end, *events(30, seed=7))
     run_until_idle(worker)
-    # The checkpoint before it has learned 20, and what was cut of them stays learned.
+    # The older checkpoint has learned 20, and of these the ones that were cut off stay learned.
     assert world.store.peek("shop").version == learned
 
 
@@ -224,9 +224,16 @@ def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path)
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
     worker.step()
-    worker._owned.lost(list(worker.partitions))
+    (partition,) = worker.partitions
+    worker._owned.lost([partition])
     run_until_idle(worker, 3)
     assert not worker._owned.from_beginning
+    # The next owner's own client reports the cut, too.
+    kill(world, worker)
+    source = MemorySource(world.log)
+    tell_once(source, lambda position: gap.cut("feedback", partition, position, (0, 40), 10))
+    run_until_idle(world.worker(source=source, accept_gap=True))
+    assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
 def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
     run_until_idle(first)
     kill(world, first)
     sound = damage(world, "user-1")
-    # When events come for both, I expect the other one to learn, and the mark to stay where this one's begin
+    # When events come for both, I expect the other model to learn, and the mark to stay where the first one's begin
     worker = world.worker()
     for part in (slice(10, 20), slice(20, 30)):
         world.send(*feedback["user-1"][part], *feedback["user-2"][part])
@@ -51,7 +51,7 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
     if restarted:
         kill(world, worker)
         worker = world.worker()
-    # And once its checkpoints are restored, that it learns all of them, in order, and nobody anything twice.
+    # Once its checkpoints are restored, I expect it to learn all of them in order, and no model anything twice.
     world.store._models["user-1"].checkpoints = sound
     world.send(*feedback["user-1"][30:], *feedback["user-2"][30:])
     run_until_idle(worker, 100)
@@ -84,8 +84,8 @@ def test_a_damaged_model_that_was_never_published_lets_its_worker_start(tmp_path
     assert world.store.peek("user-1").version == 10
 
 
-@pytest.mark.parametrize("met", [False, True], ids=["in quiet", "by an event"])
-def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, met):
+@pytest.mark.parametrize("more", [0, 1], ids=["no event comes", "an event comes"])
+def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, more):
     world = World(tmp_path)
     first = world.worker()
     world.send(*events(10, model="user-1"))
@@ -99,10 +99,9 @@ def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, m
     world.send(*events(10, 2, model="user-1"))
     run_until_idle(worker)
     world.store._models["user-1"].checkpoints = copy
-    if met:
-        world.send(*events(1, 3, model="user-1"))
+    world.send(*events(more, 3, model="user-1"))
     run_until_idle(worker, 40)
-    assert (world.store.peek("user-1").version, mark(world)) == (40 + met, 40 + met)
+    assert (world.store.peek("user-1").version, mark(world)) == (40 + more, 40 + more)
 
 
 def test_an_older_checkpoint_put_in_place_by_hand_learns_what_it_lacks(tmp_path):
@@ -116,7 +115,7 @@ def test_an_older_checkpoint_put_in_place_by_hand_learns_what_it_lacks(tmp_path)
     run_until_idle(first)
     kill(world, first)
     world.store._models["user-1"].checkpoints = copy
-    # When the next event comes for it, I expect it to learn what came in between before that, and nobody else anything.
+    # When the next event comes for it, I expect it to learn first what it lacks, and no other model to learn anything.
     worker = world.worker()
     world.send(*events(1, 3, model="user-1"))
     run_until_idle(worker, 40)
@@ -147,18 +146,19 @@ def test_a_waiting_model_without_events_goes_on_once_restored_or_reset(tmp_path,
     assert (mark(world), waiting(worker)) == (60, 0)
 
 
-@pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_rewind_begins_models_again_that_have_no_checkpoint_to_read(tmp_path, what):
+@pytest.mark.parametrize("checkpoints", ["gone", "damaged"])
+def test_a_rewind_begins_models_again_that_have_no_checkpoint_to_read(tmp_path, checkpoints):
     world = World(tmp_path)
     worker = world.worker()
     for name in ("user-1", "user-2"):
         world.send(*events(10, model=name), key=name)
     run_until_idle(worker)
+    # A model that this log's events do not name keeps what it has.
     world.store.claim("another log's")
     worker.stop()
     worker.run()
     damage(world, "user-1")
-    if what == "gone":
+    if checkpoints == "gone":
         world.store._models["user-1"].checkpoints = []
     rewound = topics.rewind(extents(world), world.store, "crc32", ["user-1", "user-2"], None)
     assert rewound == ["user-1", "user-2"]
@@ -166,8 +166,8 @@ def test_a_rewind_begins_models_again_that_have_no_checkpoint_to_read(tmp_path, 
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 
 
-@pytest.mark.parametrize("how", ["damaged", "replaced"])
-def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_path, how):
+@pytest.mark.parametrize("newest", ["damaged", "replaced"])
+def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_path, newest):
     # Given a model whose newest checkpoint is damaged, or gave way to an older one by hand. The one that is left ends
     # where the log no longer reaches.
     world = World(tmp_path)
@@ -181,7 +181,7 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
     world.send(*events(10, model="user-2"))
     run_until_idle(first)
     kill(world, first)
-    if how == "damaged":
+    if newest == "damaged":
         damage_newest(world, "user-1")
     else:
         world.store._models["user-1"].checkpoints = copy
@@ -229,14 +229,17 @@ def test_a_waiting_model_leaves_no_trace_of_each_look_at_it(tmp_path):
     worker = world.worker()
     world.send(*events(5, 1, model="user-1"))
     run_until_idle(worker)
+    assert waiting(worker) == 1
     epochs = sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir())
+    assert epochs
     run_until_idle(worker, 100)
     assert sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir()) == epochs
+    assert waiting(worker) == 1
 
 
-@pytest.mark.parametrize("how", ["restored", "reset"])
-def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_path, how):
-    # Given two models that nothing can be read of, the second of which waits from far behind the first
+@pytest.mark.parametrize("remedy", ["restored", "reset"])
+def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_path, remedy):
+    # Given two models of which no checkpoint can be read; the second waits for events far behind those of the first
     world, names = World(tmp_path), ("user-1", "user-2")
     first = world.worker()
     for name in names:
@@ -251,17 +254,17 @@ def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_pat
         run_until_idle(worker, 30)
     # If both can be read again, I expect the second one's turn to skip nothing that the first has not read yet.
     for name, checkpoints in sound.items():
-        if how == "restored":
+        if remedy == "restored":
             world.store._models[name].checkpoints = checkpoints
         else:
             models.reset(world.store, worker.services.specs.find(name), name, "here")
     run_until_idle(worker, 120)
     versions = [world.store.peek(name).version for name in names]
-    assert versions == ([70, 15] if how == "restored" else [60, 5])
+    assert versions == ([70, 15] if remedy == "restored" else [60, 5])
     assert mark(world) == 85
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(tmp_path, capsys):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(tmp_path, capsys):
     world = World(tmp_path)
     world.store = DirectoryStore(tmp_path / "state")
     sent = list(events(300))

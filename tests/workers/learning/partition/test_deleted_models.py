@@ -11,13 +11,13 @@ from tests.support.worlds import NEVER, World, events, living_on, mark, paced, r
 
 
 def deleted_before(world, monkeypatch, step, name="shop"):
-    """Delete a model once, right before the store is asked for this."""
-    taken = getattr(world.store, step)
+    """Delete a model once, right before this method of the store is called."""
+    method = getattr(world.store, step)
 
     def wrapped(*arguments, **options):
-        monkeypatch.setattr(world.store, step, taken)
+        monkeypatch.setattr(world.store, step, method)
         world.store.delete(name)
-        return taken(*arguments, **options)
+        return method(*arguments, **options)
 
     monkeypatch.setattr(world.store, step, wrapped)
 

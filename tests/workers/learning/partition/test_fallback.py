@@ -60,7 +60,7 @@ class Cut:
 
 
 def lacking(folder, eta=0.01):
-    """A world whose mark is ahead of the one checkpoint of its model that is not damaged."""
+    """A world whose model has one sound checkpoint, which ends before the mark."""
     world = World(folder)
     for part in (slice(0, SAVED), slice(SAVED, AHEAD)):
         worker = world.worker()
@@ -91,7 +91,7 @@ def learned(catalogue, eta):
 
 
 def cut_off(world, writes, error, prepare):
-    """A worker whose store is cut off after so many writes; whether it was, and the store as the worker sees it."""
+    """Run a worker whose store is cut off after so many writes, and kill it; returns whether the store was cut off."""
     store = Cut(world.store, 0, error)
     worker = world.worker(store=store)
     worker.schedule.config = WorkerConfig(max_poll_records=4)
@@ -108,7 +108,7 @@ def cut_off(world, writes, error, prepare):
 )
 @pytest.mark.parametrize(
     ("eta", "prepare", "first"),
-    # A worker that only claimed a restored model leaves no trace of what it found, hence 2.
+    # A worker that is cut off after its first write has only claimed the restored model, and leaves no trace: hence 2.
     [(0.01, lambda *_: None, 1), (0.02, lambda *_: None, 1), (0.01, restored_while_waiting, 2)],
     ids=["newest damaged", "and other settings", "an older copy while it waits"],
 )

@@ -1,4 +1,4 @@
-"""What happens between a worker's steps: letters that are away, a model that moves, an error out of nowhere."""
+"""What happens between a worker's steps: dead letters or a store that are away, a hand-over, an unexpected error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant
 
 
 def away(*_):
-    """What dead letters that are out of reach answer."""
+    """Raise SourceError, as dead letters that are out of reach do."""
     raise SourceError("letters/: away")
 
 
@@ -80,19 +80,19 @@ def test_a_hand_over_waits_once_for_a_store_that_is_away(tmp_path, monkeypatch):
     run_until_idle(worker)
     for name in names:
         world.send(*events(5, seed=1, model=name), key=name)
-    asked = []
+    saves = []
 
     def refused(*_):
-        asked.append(1)
+        saves.append(1)
         raise StoreError("store memory: away")
 
     monkeypatch.setattr(world.store, "save", refused)
     for _ in range(8):
         worker.step()
     assert sum(bool(owned.models.unsaved) for owned in worker.partitions.values()) == 4
-    asked.clear()
+    saves.clear()
     worker._owned.revoked(list(worker.partitions))
-    assert len(asked) == 1
+    assert len(saves) == 1
 
 
 def test_a_commit_that_was_refused_is_made_again(tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_commit_that_is_refused_to_the_end_is_made_once_all_have_left(tmp_path
     for worker in workers:
         worker.stop()
         worker.run()
-    # Only who leaves last may commit, and only what it had itself: others commit when they have left as well.
+    # Only the last one to leave commits, and only what it had itself. Whoever leaves earlier commits nothing.
     assert [mark(world, number) for number in (0, 1)] == [10, 10]
     assert world.log.group("omdml").committed.items() <= dict.fromkeys(world.log.partitions, 10).items()
     assert world.log.group("omdml").committed
@@ -135,7 +135,7 @@ def test_a_partition_that_goes_elsewhere_while_the_worker_stops_is_saved(tmp_pat
     world.send(*events(10))
     run_until_idle(worker, 5)
     worker.stop()
-    # As the turn goes on that was under way
+    # The turn that is under way goes on, and gives the partition up.
     worker._owned.revoked(list(worker.partitions))
     assert mark(world) == 10
 
@@ -191,16 +191,16 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_event_that_a_checkpoint_skips_is_in_the_letters_for_sure(tmp_path, monkeypatch, killed):
-    # Given a broker that has what it is sent once it is flushed, and goes away before it is
+    # Given a broker that has what it is sent only after a flush, and goes away before that
     world = World(tmp_path)
     worker = world.worker()
-    letters_of, on_the_way = worker.services.letters, []
-    send = letters_of._sink.send
-    monkeypatch.setattr(letters_of._sink, "send", lambda *sent, **key: on_the_way.append((sent, key)))
-    monkeypatch.setattr(letters_of, "flush", away)
+    dead_letters, on_the_way = worker.services.letters, []
+    send = dead_letters._sink.send
+    monkeypatch.setattr(dead_letters._sink, "send", lambda *sent, **key: on_the_way.append((sent, key)))
+    monkeypatch.setattr(dead_letters, "flush", away)
     world.send(*events(5), UNKNOWN, *events(3, seed=1))
     run_until_idle(worker, 10)
-    # If the worker is killed, or gets through, I expect the letter once, and what came with it to be learned once.
+    # If the worker is killed, or reaches the broker, I expect the letter once, and the other events to be learned once.
     if killed:
         kill(world, worker)
         worker = world.worker()
@@ -231,8 +231,8 @@ def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_pa
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(1))
-    with monkeypatch.context() as away:
-        away.setattr(world.store, "move_mark", refuse)
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "move_mark", refuse)
         run_until_idle(worker)
     kill(world, worker)
     run_until_idle(world.worker())

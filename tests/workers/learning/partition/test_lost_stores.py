@@ -12,7 +12,7 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import World, events, run_until_idle, triplets
 
 
-def test_a_lost_store_is_said_and_nothing_is_learned_again_in_silence(tmp_path):
+def test_a_lost_store_is_an_error_and_nothing_is_silently_learned_again(tmp_path):
     world = World(tmp_path)
     world.send(*events(50))
     worker = world.worker()

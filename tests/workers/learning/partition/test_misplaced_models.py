@@ -1,4 +1,4 @@
-"""A model whose checkpoint lies on a partition that it no longer lives on waits, and what is advised ends that."""
+"""A model whose checkpoint is of a partition that it no longer lives on waits; what is advised ends the wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAYS = ["its newest checkpoint is damaged", "a paused worker saved it later"]
 def misplaced(folder, way):
     """A world whose model learned 8 events on its first home, and waits on its second with one more; its name."""
     world, worker, model = learned_on_two(folder)
-    world.send(*events(3, 1, model=model), key=model_of_first_home(world, model))
+    world.send(*events(3, 1, model=model), key=key_of_first_partition(world))
     run_until_idle(worker)
     worker.stop()
     worker.run()
@@ -27,42 +27,43 @@ def misplaced(folder, way):
         damage_newest(world, model)
     else:
         late = events(2, 3, model=model)
-        world.send(*late, key=model_of_first_home(world, model))
+        world.send(*late, key=key_of_first_partition(world))
         epoch, checkpoint, _ = world.store.claim(model)
         world.store.save(msgspec.structs.replace(checkpoint, next=checkpoint.next + 2), epoch)
     world.send(*events(1, 2, model=model), key=model)
     waiting = world.worker()
     run_until_idle(waiting)
-    assert gauge(waiting) == 1
+    assert models_waiting(waiting) == 1
     return world, waiting, model
 
 
-def model_of_first_home(world, model):
-    """A key that leads to the first partition: the model's home as long as there are two partitions."""
-    names = (f"key-{number}" for number in range(1000))
-    return next(name for name in names if world.log.home(name) == world.log.partitions[0])
+def key_of_first_partition(world):
+    """A key that leads to the first partition, where the model lived as long as there were two partitions."""
+    keys = (f"key-{number}" for number in range(1000))
+    return next(key for key in keys if world.log.home(key) == world.log.partitions[0])
 
 
-def gauge(worker):
+def models_waiting(worker):
+    """How many models wait because they moved, by the metric."""
     return worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"})
 
 
 def said_by_the_doctor(world):
     """What the doctor says of the checkpoints."""
     specs = world.worker().services.specs
-    seen = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
-    finding = checkpoints(seen, len(world.store.models()))
+    report = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
+    finding = checkpoints(report, len(world.store.models()))
     return finding if isinstance(finding, str) else " ".join(str(remark) for remark in finding)
 
 
 def replayed(world, model):
     """The model as ``omdml replay`` learns it."""
     spec, placement = world.worker().services.specs.of(model), world.store.placement(world.log.topic_id)
-    again = ReplayedModel(model, spec.fresh(), spec, placement, world.store.secret())
+    replay = ReplayedModel(model, spec.fresh(), spec, placement, world.store.secret())
     for partition in world.log.partitions:
-        again.learn(world.log.read(partition, 0, 1000))
-    again.finish()
-    return again
+        replay.learn(world.log.read(partition, 0, 1000))
+    replay.finish()
+    return replay
 
 
 def test_after_an_interrupted_rewind_worker_and_doctor_say_to_run_it_again(tmp_path):
@@ -78,7 +79,7 @@ def test_after_an_interrupted_rewind_worker_and_doctor_say_to_run_it_again(tmp_p
     # Given the first step of a rewind, and no other
     placement = world.store.placement(world.log.topic_id)
     world.store.place(world.log.topic_id, placement, placement.rewound({}, placement.partitioner))
-    world.send(*events(1, 2, model=model), key=model_of_first_home(world, model))
+    world.send(*events(1, 2, model=model), key=key_of_first_partition(world))
     with structlog.testing.capture_logs() as logs:
         run_until_idle(world.worker())
     (reason,) = (line["reason"] for line in logs if line["event"] == "model_waits")
@@ -98,12 +99,12 @@ def test_the_doctor_says_that_it_waits_and_how_to_learn_it_again(tmp_path, way):
 def test_a_replay_that_is_published_in_its_place_ends_the_wait(tmp_path, way):
     world, waiting, model = misplaced(tmp_path, way)
     # Events that became dead letters, because they came by the old home too late, keep nobody from publishing.
-    again = replayed(world, model)
-    published_replay.check_whole(again, world.store)
-    published_replay.publish(again, world.store, waiting.services.letters, "test", replace=True)
+    replay = replayed(world, model)
+    published_replay.check_whole(replay, world.store)
+    published_replay.publish(replay, world.store, waiting.services.letters, "test", replace=True)
     world.send(*events(4, 5, model=model), key=model)
     run_until_idle(waiting, turns=100)
-    assert gauge(waiting) == 0
+    assert models_waiting(waiting) == 0
     assert (
         world.store.peek(model).version
         == waiting.partitions[world.log.home(model)].models.loaded[model].learner.version
@@ -117,7 +118,7 @@ def test_a_reset_begins_it_again_with_the_events_that_wait(tmp_path, way):
     world, waiting, model = misplaced(tmp_path, way)
     models.reset(world.store, waiting.services.specs.of(model), model, "test")
     run_until_idle(waiting, turns=100)
-    assert gauge(waiting) == 0
+    assert models_waiting(waiting) == 0
     assert waiting.partitions[world.log.home(model)].models.loaded[model].learner.version == 1
 
 
@@ -125,8 +126,8 @@ def test_strays_that_no_worker_has_read_yet_keep_a_replay_from_being_published(t
     world, worker, model = learned_on_two(tmp_path)
     kill(world, worker)
     # Its home is the first partition, as nobody has called rehome.
-    name = next(f"key-{number}" for number in range(1000) if world.log.home(f"key-{number}").number == 1)
-    world.send(*events(2, 4, model=model), key=name)
-    again = replayed(world, model)
+    key = next(f"key-{number}" for number in range(1000) if world.log.home(f"key-{number}").number == 1)
+    world.send(*events(2, 4, model=model), key=key)
+    replay = replayed(world, model)
     with pytest.raises(StoreError, match="are on other partitions"):
-        published_replay.check_whole(again, world.store)
+        published_replay.check_whole(replay, world.store)

@@ -11,20 +11,20 @@ from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 @pytest.fixture(params=["memory", "directory"])
 def world(request, tmp_path):
-    made = World(tmp_path)
-    made.store = RestorableMemory() if request.param == "memory" else RestorableDirectory(tmp_path / "state")
-    return made
+    world = World(tmp_path)
+    world.store = RestorableMemory() if request.param == "memory" else RestorableDirectory(tmp_path / "state")
+    return world
 
 
 @pytest.fixture
 def memory_world(tmp_path):
-    made = World(tmp_path)
-    made.store = RestorableMemory()
-    return made
+    world = World(tmp_path)
+    world.store = RestorableMemory()
+    return world
 
 
 def versions(world, *names):
-    """What a successor would resume from."""
+    """The versions that a successor would resume from."""
     return [world.store.claim(name).checkpoint.version for name in names]
 
 
@@ -90,27 +90,27 @@ def test_a_store_older_than_its_first_claim_of_a_model_is_replayed_too(world):
 def test_a_store_that_forgot_its_claim_is_not_taken_for_a_second_owner(memory_world, capsys):
     # Given a store that was copied while another worker owned the model
     world = memory_world
-    before = world.worker()
+    first = world.worker()
     world.send(*events(10))
-    run_until_idle(before)
+    run_until_idle(first)
     world.store.back_up()
-    world.log.expel(before.services.source)
+    world.log.expel(first.services.source)
     worker = world.worker()
     world.send(*events(10, seed=1))
     run_until_idle(worker)
-    # When it comes back as the copy
+    # When the copy takes its place
     world.store.restore()
     world.store.fail_over()
     world.send(*events(10, seed=2))
     run_until_idle(worker)
-    # Then the log tells so, and nothing is lost.
+    # Then the worker logs that the store changed, and nothing is lost.
     output = capsys.readouterr().out
     assert "store_changed" in output
     assert "fenced" not in output
     assert versions(world, "shop") == [30]
 
 
-@pytest.mark.parametrize("when", ["before the mark is moved", "after"])
+@pytest.mark.parametrize("when", ["before the mark is moved", "after the mark is moved"])
 def test_a_server_without_the_last_save_is_noticed_whatever_its_mark(memory_world, monkeypatch, when):
     world, store = memory_world, memory_world.store
     worker = world.worker()
@@ -120,7 +120,7 @@ def test_a_server_without_the_last_save_is_noticed_whatever_its_mark(memory_worl
 
     def failing_over(*arguments):
         monkeypatch.setattr(store, "move_mark", move_mark)
-        moved = when == "after" and move_mark(*arguments)
+        moved = when.startswith("after") and move_mark(*arguments)
         del store._models["user-1"].checkpoints[0]
         store.fail_over()
         return moved or move_mark(*arguments)
@@ -137,27 +137,28 @@ def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
     world.send(*events(10))
     run_until_idle(worker)
     world.store.fail_over()
-    worker.schedule.publish_and_save = raised(
-        worker.schedule.publish_and_save, lambda: world.log.expel(worker.services.source)
-    )
+    expelled = expel_at_first_error(world, worker)
     world.send(*events(10, seed=1))
     run_until_idle(worker)
+    assert expelled
     assert versions(world, "shop") == [20]
 
 
-def raised(call, then):
-    """The same call; the first time that it raises, it calls ``then`` before."""
-    done = []
+def expel_at_first_error(world, worker):
+    """Have a worker expelled from its group when it first fails to publish and save; returns the errors by then."""
+    publish_and_save, errors = worker.schedule.publish_and_save, []
 
     def wrapped():
         try:
-            return call()
-        except Exception:
-            if not done:
-                done.append(then())
+            return publish_and_save()
+        except Exception as error:
+            if not errors:
+                world.log.expel(worker.services.source)
+            errors.append(error)
             raise
 
-    return wrapped
+    worker.schedule.publish_and_save = wrapped
+    return errors
 
 
 def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world, capsys):
@@ -168,9 +169,7 @@ def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world,
     run_until_idle(worker)
     world.store.claim("shop")
     world.send(*events(10, seed=1))
-    worker.schedule.publish_and_save = raised(
-        worker.schedule.publish_and_save, lambda: world.log.expel(worker.services.source)
-    )
+    expel_at_first_error(world, worker)
     # When it goes on
     run_until_idle(worker)
     # Then it has let go of what it had, has joined again, and has learned each event once.
@@ -178,7 +177,7 @@ def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world,
     assert versions(world, "shop") == [20]
 
 
-def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memory_world, monkeypatch, capsys):
+def test_a_fenced_worker_waits_until_it_is_known_whether_it_is_a_member(memory_world, monkeypatch, capsys):
     world = memory_world
     worker = world.worker()
     world.send(*events(10))

@@ -1,4 +1,4 @@
-"""The numbered steps of the protocol, one by one: what holds after a crash right there."""
+"""The numbered steps of the protocol, one by one: what holds after a crash right after each."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_was_polled_and_not_taken_is_left_to_the_next_owner(tmp_path, monke
     assert [world.store.claim(name).checkpoint.version for name in (first, second)] == [20, 5]
 
 
-def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(tmp_path, monkeypatch):
+def test_events_polled_before_a_worker_starts_over_are_learned_once(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=2)
     home = world.log.home("shop")
     (other,) = set(world.log.partitions) - {home}
@@ -176,8 +176,8 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
 def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tmp_path, damaged):
     world = World(tmp_path)
     shop, users = list(events(40)), {name: list(events(20, model=name)) for name in ("user-1", "user-2")}
-    for said in ([*shop[:20], *users["user-1"], *shop[20:25], *users["user-2"], *shop[25:30]], shop[30:35]):
-        world.send(*said)
+    for batch in ([*shop[:20], *users["user-1"], *shop[20:25], *users["user-2"], *shop[25:30]], shop[30:35]):
+        world.send(*batch)
         worker = world.worker()
         run_until_idle(worker)
         kill(world, worker)
@@ -205,8 +205,8 @@ def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tm
     # Another worker believes that it owns the model.
     world.store.claim(first)
     world.send(*events(10, seed=1, model=first), key=first)
-    with monkeypatch.context() as unsure:
-        unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
+    with monkeypatch.context() as rebalance:
+        rebalance.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker)
         world.send(*events(5, model=second), key=second)
         world.log.expel(sitting)
@@ -254,7 +254,7 @@ def test_letters_that_had_to_wait_are_written_once_and_kept_once(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     run_until_idle(worker, turns=2)
-    taken = worker.services.letters.add
+    add = worker.services.letters.add
 
     def full(*_):
         raise SourceError("letters/: no room")
@@ -263,15 +263,15 @@ def test_letters_that_had_to_wait_are_written_once_and_kept_once(tmp_path):
     world.send(*(b'{"bad":%d}' % number for number in range(5)), *events(10))
     run_until_idle(worker, turns=20)
     # If they take letters again, I expect one of each event, and the others learned once.
-    worker.services.letters.add = taken
+    worker.services.letters.add = add
     run_until_idle(worker)
     assert [letter.offset for letter in letters(world)] == [0, 1, 2, 3, 4]
     assert worker.services.metrics.intake.letters.labels("invalid")._value.get() == 5
     assert world.store.peek("shop").state == learned_directly(world, 10).to_bytes()
 
 
-def test_a_worker_stopped_in_doubt_saves_no_position_behind_what_it_passed(tmp_path, monkeypatch):
-    # Given a worker that is fenced for a model of one partition and cannot tell whether it is a member
+def test_a_worker_stopped_in_doubt_leaves_all_events_to_its_successor(tmp_path, monkeypatch):
+    # Given a worker that is fenced for a model of one partition, and cannot tell whether it still is a member
     world = World(tmp_path, partitions=2)
     other, home = world.log.partitions
     source = MemorySource(world.log)
@@ -281,8 +281,8 @@ def test_a_worker_stopped_in_doubt_saves_no_position_behind_what_it_passed(tmp_p
     run_until_idle(worker)
     world.store.claim(first)
     world.send(*events(10, seed=1, model=first), key=first)
-    with monkeypatch.context() as unsure:
-        unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
+    with monkeypatch.context() as rebalance:
+        rebalance.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker, 3)
         world.send(*events(5, model=second), key=second)
         run_until_idle(worker, 3)
@@ -327,7 +327,7 @@ def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_pat
     assert (model.unsaved_from, model.next) == (10, 12)
 
 
-def test_a_log_that_was_cut_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path, monkeypatch):
+def test_after_an_accepted_cut_the_log_is_read_on_from_the_cut(tmp_path, monkeypatch):
     world = World(tmp_path)
     source = MemorySource(world.log)
     worker = world.worker(source=source, accept_gap=True)

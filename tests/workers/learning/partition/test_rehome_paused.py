@@ -27,11 +27,11 @@ from tests.support.worlds import (
 )
 
 
-def placed_under_a_worker(folder):
-    """What ``learned_on_two`` makes, after a rehome that its paused worker missed; three more events came too late."""
+def rehomed_under_a_worker(folder):
+    """The world of ``learned_on_two`` after a rehome that its paused worker missed; three more events came too late."""
     world, worker, model = learned_on_two(folder)
     assert rehomed(world) == (2, 4)
-    # A sender that has not heard of the new partitions either.
+    # Their sender has not heard of the new partitions, either.
     world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
     return world, worker, model
 
@@ -42,18 +42,19 @@ def fates(world, model):
     return world.store.peek(model).version, [(letter.reason, letter.offset) for letter in letters(world)]
 
 
+# The five first events are learned, and the three late ones become letters.
 ONCE = (5, [("wrong_partition", 5), ("wrong_partition", 6), ("wrong_partition", 7)])
 
 
 @pytest.mark.parametrize("ended", ["stopped", "killed amid a save", "its partition taken away"])
 def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(tmp_path, monkeypatch, ended):
-    world, worker, model = placed_under_a_worker(tmp_path)
+    world, worker, model = rehomed_under_a_worker(tmp_path)
     worker._owned.polled = by_partition(worker._fetch())
     worker._take()
     kill(world, worker)
-    with monkeypatch.context() as published:
+    with monkeypatch.context() as just_before:
         # What it publishes arrived just before the rehome, and what it saves comes after that.
-        published.setattr(OwnedModels, "assumed", None)
+        just_before.setattr(OwnedModels, "assumed", None)
         if ended == "stopped":
             worker.stop()
             worker.run()
@@ -67,14 +68,14 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
 
 
 def test_a_worker_that_was_paused_during_a_rehome_shows_nothing_it_learns_later(tmp_path):
-    world, worker, model = placed_under_a_worker(tmp_path)
+    world, worker, model = rehomed_under_a_worker(tmp_path)
     with pytest.raises(PlacementChanged):
         run_until_idle(worker)
     assert world.store.current(model).version == 5
 
 
 def test_a_partition_taken_over_after_a_rehome_does_not_hide_it_from_the_others(tmp_path):
-    world, worker, model = placed_under_a_worker(tmp_path)
+    world, worker, model = rehomed_under_a_worker(tmp_path)
     with pytest.raises(PlacementChanged):
         worker._owned.assigned({world.log.partitions[2]: None})
     kill(world, worker)
@@ -106,7 +107,7 @@ def test_a_worker_that_joined_just_before_a_rehome_notices_it(tmp_path):
 
 def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
     world, worker, model = learned_on_two(tmp_path)
-    looked, owned = extents(world), worker.partitions[world.log.partitions[0]]
+    extents_before, owned = extents(world), worker.partitions[world.log.partitions[0]]
     world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
     place = world.store.place
 
@@ -121,7 +122,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
     with pytest.raises(
         StoreError, match=rf"model '{model}' has learned partition 0 up to 8, beyond 5: .* run this command again"
     ):
-        topics.rehome(looked, world.store)
+        topics.rehome(extents_before, world.store)
     assert world.store.placement(world.log.topic_id).count == 2
     kill(world, worker)
     stop(world.worker())
@@ -130,9 +131,9 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
 
 
 def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path):
-    world, worker, model = placed_under_a_worker(tmp_path)
+    world, worker, model = rehomed_under_a_worker(tmp_path)
     kill(world, worker)
-    # As a folder allows it to a process that slept between its look at the placement and its write.
+    # A store in a folder lets a process do this that slept between its look at the placement and its write.
     epoch, checkpoint, _ = world.store.claim(model)
     world.store.save(msgspec.structs.replace(checkpoint, next=8), epoch)
     world.send(*events(1, 2, model=model), key=model)
@@ -149,8 +150,8 @@ def test_a_worker_unaware_of_a_rehome_publishes_no_moved_model(tmp_path):
     worker._join()
     worker.services.source.poll(1, 0.0)
     world.log.add_partitions(2)
-    placed = world.store.placement(world.log.topic_id)
-    assert world.store.place(world.log.topic_id, placed, placed.grown(4, {}))
+    placement = world.store.placement(world.log.topic_id)
+    assert world.store.place(world.log.topic_id, placement, placement.grown(4, {}))
     with pytest.raises(PlacementChanged, match=r"omdml topics rehome, or a cut of the log"):
         worker._owned.introduce()
     assert world.store.current("user-15") is None
@@ -172,7 +173,7 @@ def test_a_worker_unaware_of_a_rehome_notes_no_refusals(tmp_path):
 
 
 def test_a_cut_after_a_rehome_ends_the_worker_and_moves_nothing_back(tmp_path):
-    world, worker, model = placed_under_a_worker(tmp_path)
+    world, worker, model = rehomed_under_a_worker(tmp_path)
     kill(world, worker)
     home, before = world.log.partitions[0], Placement.first("crc32", 2)
     with pytest.raises(PlacementChanged):
@@ -196,7 +197,7 @@ def test_events_that_routers_write_while_a_rehome_decides_have_one_fate_each(tmp
     old, place = living_on(world, world.log.partitions[0]), world.store.place
 
     def place_late(*arguments):
-        # After the look at the ends of the partitions, by the old number of partitions and by the new one.
+        # These come after the look at the ends of the partitions: by the old number of partitions, and by the new one.
         world.send(*events(3, 1, model=model), key=old)
         world.send(*events(2, 2, model=model), key=model)
         return place(*arguments)

@@ -33,15 +33,16 @@ def replaced_before_the_mark_moves(world, model):
     """Have the model replaced when a worker has saved, and is about to move its mark."""
     move_mark = world.store.move_mark
 
-    def moved(*what):
+    def replace_first(*arguments):
         world.store.move_mark = move_mark
         replace(world, model)
-        return move_mark(*what)
+        return move_mark(*arguments)
 
-    world.store.move_mark = moved
+    world.store.move_mark = replace_first
 
 
-def ended(world, worker):
+def final_version(world, worker):
+    """The model's version after a worker has learned everything and final_version."""
     run_until_idle(worker)
     worker.stop()
     worker.run()
@@ -54,7 +55,7 @@ def test_a_partition_without_a_mark_is_read_again_from_where_its_owner_began(tmp
     model = replayed(world)
     world.send(*events(30, seed=9))
     replaced_before_the_mark_moves(world, model)
-    assert ended(world, world.worker()) == 130
+    assert final_version(world, world.worker()) == 130
 
 
 @pytest.mark.parametrize("fenced_by", ["another replacement", "a claim alone"])
@@ -68,7 +69,7 @@ def test_a_worker_that_starts_over_twice_begins_both_times_where_it_must(tmp_pat
     replaced_before_the_mark_moves(world, model)
     while not worker._owned.doubt:
         worker.step()
-    # It starts over, and learns the thirty again without saving them
+    # It starts over, and learns the thirty again without saving them.
     paced(worker, save=1e9)
     worker.step()
     if fenced_by == "a claim alone":
@@ -77,29 +78,29 @@ def test_a_worker_that_starts_over_twice_begins_both_times_where_it_must(tmp_pat
         replace(world, replayed(world, "user-1"))
     paced(worker)
     world.send(*events(5, seed=4))
-    assert ended(world, worker) == 135
+    assert final_version(world, worker) == 135
 
 
 def test_what_a_killed_worker_passed_over_is_learned_again_without_a_commit(tmp_path):
     world = World(tmp_path)
     world.send(*events(100))
-    assert ended(world, world.worker()) == 100
+    assert final_version(world, world.worker()) == 100
     world.log.group("omdml").committed.clear()
     model = replayed(world)
     world.send(*events(30, seed=9))
     worker, move_mark = world.worker(), world.store.move_mark
 
-    def killed(*what):
+    def replace_and_die(*arguments):
         world.store.move_mark = move_mark
         replace(world, model)
-        move_mark(*what)
+        move_mark(*arguments)
         raise KeyboardInterrupt
 
-    world.store.move_mark = killed
+    world.store.move_mark = replace_and_die
     with pytest.raises(KeyboardInterrupt):
         run_until_idle(worker)
     world.log.expel(worker.services.source)
-    assert ended(world, world.worker()) == 130
+    assert final_version(world, world.worker()) == 130
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -131,4 +132,4 @@ def test_a_mark_written_late_does_not_hide_that_a_model_was_replaced(tmp_path, m
             run_until_idle(worker)
         world.log.expel(worker.services.source)
         worker = world.worker()
-    assert ended(world, worker) == 135
+    assert final_version(world, worker) == 135

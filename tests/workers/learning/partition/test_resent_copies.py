@@ -1,4 +1,4 @@
-"""Events that are letters and are learned all the same, because they were taken again: their copies are repeats."""
+"""Events that have letters, and are learned all the same because a worker took them again: their copies are repeats."""
 
 from __future__ import annotations
 
@@ -33,31 +33,32 @@ LATE = Triplet(model="shop", query="i0", relevant="late", irrelevant="i3")
 
 
 def resend(world, *chosen):
-    """What ``omdml letters resend`` puts into the log."""
+    """Put into the log what ``omdml letters resend`` does."""
     for letter in chosen:
         world.log.send(letter.payload, letter.model, headers_again(letter, world.store.secret()))
 
 
-def configured(world, **models):
-    """From now on these models are configured too, each like ``user-1``."""
-    known = world.configuration.models
-    now = {**known, **{name.replace("_", "-"): known["user-1"] for name in models}}
-    world.configuration = msgspec.structs.replace(world.configuration, models=now)
+def with_model(world, name):
+    """From now on this model is configured too, like ``user-1``."""
+    models = world.configuration.models
+    models = {**models, name: models["user-1"]}
+    world.configuration = msgspec.structs.replace(world.configuration, models=models)
 
 
-def without(world, name):
+def without_model(world, name):
     """From now on this model is not configured."""
     models = {model: config for model, config in world.configuration.models.items() if model != name}
     world.configuration = msgspec.structs.replace(world.configuration, models=models)
 
 
-def with_late(world):
-    """From now on the item is there that was not."""
+def with_late_item(world):
+    """From now on the catalogue has the item that was missing."""
     (catalogue,) = world.configuration.catalogues.values()
     add_items(catalogue.path, {name: rows[:1] for name, rows in items(3)[0].items()}, ids=["late"])
 
 
 def learned(world, name="shop"):
+    """How many events of a model were learned, and how many passed over as repeats."""
     tally = world.store.peek(name).progress["tally"]
     return tally["learned"], tally["repeated"]
 
@@ -75,7 +76,7 @@ def test_a_model_configured_before_its_letters_were_final_learns_no_copy(tmp_pat
     assert [letter.reason for letter in letters(world)] == ["unknown_model"] * 4
     assert mark(world) == 5
     # When it is configured, so that its events are taken again and learned, and the letters are sent again,
-    configured(world, user_9=True)
+    with_model(world, "user-9")
     run_until_idle(worker := world.worker(), 100)
     resend(world, *letters(world))
     stop(worker)
@@ -97,7 +98,7 @@ def taken_again(tmp_path):
     run_until_idle(worker := paced(world.worker(), save=1e9), 10)
     assert [letter.reason for letter in letters(world)] == ["unknown_item"]
     kill(world, worker)
-    with_late(world)
+    with_late_item(world)
     stop(world.worker())
     assert learned(world) == (6, 0)
     return world
@@ -115,15 +116,15 @@ def test_a_replay_that_learns_a_letter_passes_over_its_copy(tmp_path):
     world = World(tmp_path)
     world.send(*events(5), encode(LATE))
     stop(world.worker())
-    with_late(world)
+    with_late_item(world)
     resend(world, *letters(world))
     stop(world.worker())
     assert learned(world) == (6, 0)
     spec, placement = world.worker().services.specs.of("shop"), world.store.placement(world.log.topic_id)
-    again = ReplayedModel("shop", spec.fresh(), spec, placement, world.store.secret())
+    replay = ReplayedModel("shop", spec.fresh(), spec, placement, world.store.secret())
     for records in read_as_placed(lambda: MemorySource(world.log, group="replay"), placement, False):
-        again.learn(records)
-    assert (again.progress.tally.learned, again.progress.tally.repeated) == (6, 1)
+        replay.learn(records)
+    assert (replay.progress.tally.learned, replay.progress.tally.repeated) == (6, 1)
 
 
 def test_a_store_brought_back_from_before_a_letter_passes_over_its_copy(tmp_path):
@@ -133,7 +134,7 @@ def test_a_store_brought_back_from_before_a_letter_passes_over_its_copy(tmp_path
     older, begin = list(world.store._models["shop"].checkpoints), mark(world)
     world.send(encode(LATE))
     stop(world.worker())
-    with_late(world)
+    with_late_item(world)
     resend(world, *letters(world))
     stop(world.worker())
     assert learned(world) == (6, 0)
@@ -148,14 +149,14 @@ def test_letters_of_a_model_that_was_taken_out_and_put_back_are_learned(tmp_path
     world = World(tmp_path, models=MODELS)
     world.send(*events(5, model="user-1"))
     stop(world.worker())
-    with_it = world.configuration
-    without(world, "user-1")
+    with_the_model = world.configuration
+    without_model(world, "user-1")
     world.send(*events(3, 1, model="user-1"))
     stop(world.worker())
-    world.configuration = with_it
+    world.configuration = with_the_model
     refused = letters(world)
     assert [letter.reason for letter in refused] == ["unknown_model"] * 3
-    # Whether its own events or the copies come first, I expect each to be learned, and a second copy not.
+    # Whether the copies or new events come first, I expect each to be learned.
     resend(world, refused[0])
     world.send(*events(2, 2, model="user-1"))
     resend(world, *refused[1:])
@@ -168,7 +169,7 @@ def test_a_refused_event_alone_is_known_to_its_model_after_a_restart(tmp_path):
     world = World(tmp_path)
     world.send(*events(5))
     stop(world.worker())
-    # Given an event of a kind that the model does not learn from, and nothing else of it
+    # Given an invalid event, one of a kind that the model does not learn from, and no other event of it
     world.send(encode(Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")).replace(b"triplet", b"pair"))
     quadruplet = b'{"type":"quadruplet","model":"shop","near":["i1","i2"],"far":["i3","i4"]}'
     world.send(quadruplet)
@@ -205,7 +206,7 @@ def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(t
     rehomed(world)
     resend(world, letter)
     stop(world.worker())
-    # I expect that its copy is none to learn.
+    # I expect its copy to be passed over.
     assert (world.store.peek(name).version, learned(world, name)) == (6, (0, 1))
 
 
@@ -238,7 +239,7 @@ def test_a_letter_that_could_not_be_read_is_named_by_another_header():
 
 
 def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_path):
-    # Given a refused event, and a sound one of somebody who passes it off as the copy of that
+    # Given a refused event, and sound events whose sender passes them off as copies of it
     world = World(tmp_path, models=MODELS)
     world.send(*events(5), encode(LATE))
     stop(world.worker())
@@ -248,8 +249,8 @@ def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_p
     for forged in (value, value.split()[0], value.split()[0] + b" "):
         world.log.send(sound, "shop", [(name, forged)])
     stop(world.worker())
-    # If the letter is sent again, I expect it to be learned, and the others as what they are.
-    with_late(world)
+    # If the letter is sent again, I expect its event to be learned, and the forged copies as events of their own.
+    with_late_item(world)
     resend(world, letter)
     stop(world.worker())
     assert learned(world) == (9, 0)
@@ -285,10 +286,10 @@ def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs,
         records.append(Record(HOME, offset, encode(event), headers=headers))
     ends = sorted({*(cut for cut in cuts if cut < len(sequence)), len(sequence)})
     with patch("omdml.workers.events.learned_stretches.WINDOW", SMALL):
-        model, got = begun(specs), set()
+        model, learned_offsets = begun(specs), set()
         for begin, end in zip([0, *ends], ends, strict=False):
             batches, _ = sort_out(records[begin:end], specs.accepts)
             refused = {refusal.record.offset for refusal in model.take(batches["shop"], nothing_timed)}
-            got |= set(range(begin, end)) - refused - model.repeated
+            learned_offsets |= set(range(begin, end)) - refused - model.repeated
             model = resumed(specs, model)
-    assert sorted(got) == literally(sequence)
+    assert sorted(learned_offsets) == literally(sequence)

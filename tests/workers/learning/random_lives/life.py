@@ -106,7 +106,7 @@ class Behind(MemorySource):
 
 
 class Life:
-    """A world in which things happen by chance; what was said in it, in the order of each model."""
+    """A world in which things happen by chance: each method named in ``weights`` is one of them."""
 
     weights = WEIGHTS
     stores = MemoryStore
@@ -139,7 +139,7 @@ class Life:
         return worker
 
     def happen(self):
-        """Let something happen to the worker, chosen at random."""
+        """Let one thing happen, chosen at random; then begin workers until there are enough."""
         getattr(self, *self.chance.choices(list(self.weights), list(self.weights.values())))()
         while len(self.workers) < FEWEST:
             self.workers.append(self.worker())
@@ -172,13 +172,13 @@ class Life:
         try:
             run_until_idle(worker, self.chance.randint(1, 4))
         except Fenced:
-            self.gone(worker)
+            self.remove(worker)
 
     def waits(self):
         self.time += self.chance.choice([0.5, 1.5, 30])
 
     def kill(self):
-        self.gone(self.chance.choice(self.workers))
+        self.remove(self.chance.choice(self.workers))
 
     def join(self):
         if len(self.workers) < MOST:
@@ -193,7 +193,7 @@ class Life:
         with contextlib.suppress(OmdmlError):
             # The worker saved nothing, or not everything.
             worker.run()
-        self.gone(worker)
+        self.remove(worker)
 
     def outage(self):
         self.losses = self.chance.choice([0.0, 0.0, 0.1, 0.3])
@@ -215,7 +215,8 @@ class Life:
         if placement and placement.count < len(self.world.log.partitions):
             rehomed(self.world, 2 * placement.count)
 
-    def gone(self, worker):
+    def remove(self, worker):
+        """A worker is killed, or has ended."""
         kill(self.world, worker)
         self.workers.remove(worker)
 
@@ -225,7 +226,7 @@ class Life:
         for name in NAMES:
             self.send(name)
         for worker in list(self.workers):
-            self.gone(worker)
+            self.remove(worker)
         for _ in range(3):
             worker = self.world.worker()
             for _ in range(40):
@@ -242,5 +243,5 @@ class Life:
                 yield Event(partition.number, record.offset, record.value, dict(record.headers))
 
     def oracle(self):
-        """What must have become of every event."""
+        """The oracle that says what must have become of every event."""
         return Oracle(self.log(), Placement.read(self.world.store.placement(self.world.log.topic_id).encode()))

@@ -1,5 +1,4 @@
-"""Whatever happens in whatever order while models and items come and go and letters are sent again: nothing is learned
-twice, and in the end everything was learned."""
+"""Models and items come and go and letters are sent again, in any order: in the end each event was learned once."""
 
 from __future__ import annotations
 
@@ -39,19 +38,20 @@ class LifeWithLetters(Life):
             catalogue_now.refresh()
 
     def take_out(self):
-        """From now on workers begin without one of the models."""
-        self.configure({name: self.every[name] for name in NAMES if name != self.chance.choice(NAMES)})
+        """From now on workers begin without some of the models, or none."""
+        self.configure({name: self.all_models[name] for name in NAMES if name != self.chance.choice(NAMES)})
 
     def put_back(self):
-        self.configure(self.every)
+        self.configure(self.all_models)
 
     @property
-    def every(self):
-        self._every = getattr(self, "_every", None) or self.world.configuration.models
-        return self._every
+    def all_models(self):
+        """The models that were configured at first."""
+        self._all_models = getattr(self, "_all_models", None) or self.world.configuration.models
+        return self._all_models
 
     def configure(self, models):
-        assert self.every
+        assert self.all_models
         self.world.configuration = msgspec.structs.replace(self.world.configuration, models=models)
 
     def book(self):
@@ -59,7 +59,7 @@ class LifeWithLetters(Life):
         return read_book(self.world.graves.read(graves, 0, 10_000))
 
     def resend(self):
-        """What ``omdml letters resend`` does; answers how many letters are left."""
+        """Do what ``omdml letters resend`` does; returns how many letters were open before."""
         book, specs = self.book(), Specs(self.world.configuration, {"items": self.world.catalogue})
         unsent = [letter for position, letter in book.letters.items() if position not in book.resent]
         standing, room = passed_letters(unsent, self.world.store), UsersRoom(specs, self.world.store)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, every model ends with the bytes of a run that nothing interrupted."""
+"""In whatever order things happen, every model ends with the bytes of a run that nothing interrupted."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 REPEATED = 0.4
 
 
-class Kept(RestorableMemory):
-    """A store of which copies are made, with where models live, and brought back."""
+class RestorableWithPlacements(RestorableMemory):
+    """A store of which copies are made and brought back, together with the record of where models live."""
 
     copy = None
 
@@ -47,24 +47,24 @@ class Repeating(Life):
     replay models."""
 
     weights = WEIGHTS | {"send": 12, "back_up": 0.5, "restore": 0.3, "rewind": 0.3, "replay": 0.8}
-    stores = Kept
+    stores = RestorableWithPlacements
 
     def __init__(self, world, seed):
-        self.said = defaultdict(list)
+        self.payloads = defaultdict(list)
         super().__init__(world, seed)
 
     def send(self, name=None, partition=None, item=None):
         name = name or self.chance.choice(NAMES)
-        feedback = self.said[name]
-        if not feedback or self.chance.random() > REPEATED:
+        payloads = self.payloads[name]
+        if not payloads or self.chance.random() > REPEATED:
             query, relevant, irrelevant = next(self.triplets)
             event = Triplet(model=name, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
-            feedback.append(encode(replace(event, id=f"request {len(feedback)}")))
-            again = feedback[-1]
+            payloads.append(encode(replace(event, id=f"request {len(payloads)}")))
+            payload = payloads[-1]
         else:
-            again = self.chance.choice(feedback[-5:])
+            payload = self.chance.choice(payloads[-5:])
         key = name if partition is None else living_on(self.world, self.world.log.partitions[partition])
-        self.world.log.send(again, key)
+        self.world.log.send(payload, key)
 
     def back_up(self):
         self.world.store.back_up()
@@ -114,13 +114,14 @@ def test_an_event_with_an_id_is_learned_once_however_often_it_is_sent(tmp_path, 
     for name, taken in oracle.taken.items():
         payloads = [json.loads(event.value) for event in taken]
         once = {}
-        for said in payloads:
-            once.setdefault(said["id"], said)
+        for payload in payloads:
+            once.setdefault(payload["id"], payload)
         repeated += len(payloads) - len(once)
         alone = LOMDML(dims=dict(life.world.catalogue.dims), rank=2)
         alone.start(life.world.catalogue.features)
         alone.learn_many(
-            np.array([[int(said[part][1:]) for part in PARTS] for said in once.values()]), life.world.catalogue.features
+            np.array([[int(payload[part][1:]) for part in PARTS] for payload in once.values()]),
+            life.world.catalogue.features,
         )
         assert life.world.store.peek(name).state == alone.to_bytes()
     assert repeated

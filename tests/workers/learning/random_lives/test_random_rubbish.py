@@ -1,4 +1,4 @@
-"""Models move while senders go on, beside events that nobody can learn: the sums of audit and oracle hold."""
+"""Models move while senders go on, beside events that nobody can learn: audit and oracle find nothing wrong."""
 
 from __future__ import annotations
 

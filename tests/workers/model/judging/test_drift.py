@@ -74,8 +74,8 @@ def test_a_drift_detector_goes_on_from_its_bytes():
 
 def test_the_history_names_the_learner_whose_mistakes_rose(tmp_path):
     world = World(tmp_path)
-    wrong = [json.loads(event) for event in events(600, seed=1)]
-    inverted = [{**event, "relevant": event["irrelevant"], "irrelevant": event["relevant"]} for event in wrong]
+    clicks = [json.loads(event) for event in events(600, seed=1)]
+    inverted = [{**event, "relevant": event["irrelevant"], "irrelevant": event["relevant"]} for event in clicks]
     world.send(*events(1500), *(json.dumps(event).encode() for event in inverted))
     run_until_idle(world.worker())
     lines = [line["reason"] for line in world.store.history("shop") if line["what"] == "drift"]

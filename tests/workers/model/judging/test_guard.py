@@ -37,7 +37,7 @@ def _always_time_for_a_look(monkeypatch):
     monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", math.inf)
 
 
-# candidates
+# What the guard judges
 def turned(angle, scale=1.0):
     """A metric that uses only the modality that shows labels at angle 0, and only the noise at a right angle."""
     weights = {"shape": math.cos(angle) ** 2, "noise": math.sin(angle) ** 2}
@@ -146,15 +146,15 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     assert newest(np.array([1, 2, 1, 3, 3]), 2) == 2
     assert newest(np.array([1, 2, 1, 3, 3]), 4) == 0
     window = window_of(64)
-    loud = next(event for event in window.events)
+    query, near, far = window.events[0].rows[0]
     for _ in range(12):
-        window.add(JudgingEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
-    asked = window.query_numbers(len(window.events))
-    assert np.bincount(asked).max() >= 12
-    assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.events})
+        window.add(JudgingEvent([[query, far, near]]))
+    queries = window.query_numbers(len(window.events))
+    assert np.bincount(queries).max() >= 12
+    assert len(votes(np.ones(len(queries)), queries)) == len({event.rows[0][0] for event in window.events})
 
 
-def test_many_small_steps_down_do_not_become_the_measure():
+def test_many_small_steps_down_do_not_lower_the_reference():
     guard, window, live = Guard(GuardConfig(), turned(0.0)), window_of(), turned(0.0)
     verdicts = []
     for number, angle in enumerate(np.linspace(0.0, 1.5, 300)):
@@ -175,7 +175,7 @@ def test_what_is_live_is_never_much_worse_than_the_best_reference(angles):
         assert quality(live) > quality(turned(0.8)) - 0.1
 
 
-def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
+def test_a_surely_better_version_becomes_the_reference_at_once():
     guard, window = Guard(GuardConfig(), turned(0.6)), window_of()
     guard.yardstick.renewed = 256
     assert decide(guard, turned(0.0), window) == ""
@@ -184,7 +184,7 @@ def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
     assert decide(guard, turned(0.6), window) != ""
 
 
-def test_what_is_compared_with_is_renewed_by_what_is_as_good_only_after_a_while():
+def test_a_version_that_is_as_good_becomes_the_reference_after_a_while():
     guard, window, same = Guard(GuardConfig(), turned(0.3)), window_of(), turned(0.31)
     guard.yardstick.renewed = 256
     assert decide(guard, same, window, held_out=256 + 63) == ""
@@ -193,7 +193,7 @@ def test_what_is_compared_with_is_renewed_by_what_is_as_good_only_after_a_while(
     assert guard.reference is same
 
 
-def test_what_is_compared_with_is_not_renewed_by_what_is_worse():
+def test_a_worse_version_that_goes_live_does_not_become_the_reference():
     config = GuardConfig(confidence=0.6)
     worse, worst = (turned_down_by(drop * config.tolerance) for drop in (0.8, 1.3))
     guard = Guard(config, turned(0.3))
@@ -229,7 +229,7 @@ def test_a_burst_does_not_pass_for_a_change_of_mind(count):
     assert len(window.events) > 200
 
 
-# when
+# When it decides
 def test_decisions_are_made_at_powers_of_two_and_then_at_every_step():
     result, version = [], 0
     while version < 2_000:
@@ -240,7 +240,7 @@ def test_decisions_are_made_at_powers_of_two_and_then_at_every_step():
 @given(version=st.integers(0, 10_000), step=st.sampled_from([512, 1024, 2048]))
 def test_the_next_decision_is_the_first_after_a_version(version, step):
     due = {1 << power for power in range(12) if 1 << power <= step} | set(range(step, 20_000, step))
-    assert next_decision(version, step) == min(place for place in due if place > version)
+    assert next_decision(version, step) == min(later for later in due if later > version)
 
 
 def test_decisions_are_twice_as_dense_while_versions_are_withheld():
@@ -279,7 +279,7 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     assert not guard.is_near(73 + NEAR)
 
 
-# leaps
+# Leaps
 @pytest.mark.parametrize(
     ("candidate", "reason"),
     [

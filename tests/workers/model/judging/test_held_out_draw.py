@@ -58,7 +58,7 @@ def saved_hold_out(world, model="shop"):
 
 
 def located(feedback_events, items, learner=LOMDML, first=0):
-    """Events as a model of this learner takes them."""
+    """The comparisons of these events as a model with this learner takes them."""
     batch = Batch()
     for offset, event in enumerate(feedback_events, start=first):
         record = Record(Partition("topic", 3), offset, encode(event))
@@ -68,7 +68,7 @@ def located(feedback_events, items, learner=LOMDML, first=0):
     return result
 
 
-# which events
+# Which events are held out
 @given(
     secret=st.binary(min_size=32, max_size=32),
     model=st.text(st.characters(codec="utf-8"), max_size=8),
@@ -137,8 +137,8 @@ def test_with_the_guard_off_every_event_is_learned(tmp_path):
 @given(data=st.data(), every=st.integers(2, 6), plain=st.lists(st.booleans(), max_size=40))
 def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, every, plain):
     sent = [
-        event if can else msgspec.structs.replace(event, features=BROUGHT)
-        for event, can in zip(feedback("triplet", 40), plain, strict=False)
+        event if is_plain else msgspec.structs.replace(event, features=BROUGHT)
+        for event, is_plain in zip(feedback("triplet", 40), plain, strict=False)
     ]
     learned, held, start = [], [], 0
     while start < len(sent):
@@ -192,7 +192,7 @@ def test_held_out_events_count_not_as_learned_fresh_or_mistaken(tmp_path):
     )
 
 
-# what is kept
+# Which of them are kept to judge with
 def test_of_a_ranking_some_comparisons_are_kept_and_it_counts_once(items):
     sides = {"relevant": tuple(f"i{i}" for i in range(1, 6)), "irrelevant": tuple(f"i{i}" for i in range(6, 12))}
     ranking = Ranking(model="shop", query="i0", **sides)

@@ -54,7 +54,7 @@ def admitted(events, items=10_000, tasks=1, sets=False):
     return window.events
 
 
-# what stays
+# Which events stay in the window
 def same_side(event, other):
     return (other.task, other.similar) == (event.task, event.similar)
 
@@ -168,7 +168,7 @@ def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     assert len(left) == WINDOW
 
 
-def test_with_few_items_the_window_fills_all_the_same():
+def test_the_window_fills_even_if_there_are_few_items():
     draw = np.random.default_rng(0)
     events = [triplet(*draw.choice(5, 3, replace=False).tolist()) for _ in range(1_000)]
     assert len(admitted(events, items=5)) > 0.9 * WINDOW
@@ -186,9 +186,9 @@ def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
 
 
 def test_a_log_of_similar_pairs_only_says_nothing(items):
-    kept = admitted([pair("one", True, n % ITEMS, (n + 1) % ITEMS) for n in range(400)], items=ITEMS)
-    assert len(kept) == WINDOW // 2
-    assert margins_on(started("cpmtml", items).metric, kept, items.features).shape == (0,)
+    pairs = admitted([pair("one", True, n % ITEMS, (n + 1) % ITEMS) for n in range(400)], items=ITEMS)
+    assert len(pairs) == WINDOW // 2
+    assert margins_on(started("cpmtml", items).metric, pairs, items.features).shape == (0,)
 
 
 def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen():
@@ -197,7 +197,7 @@ def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen():
     assert chosen(rows[:3]).tolist() == rows[:3].tolist()
 
 
-# what it says of a metric
+# What the window says of a metric
 def started(name, items):
     """A learner of this name at its start."""
     options = {"cpmtml": {"rank": 3, "tasks": list(TASKS)}}.get(name, {"rank": 3})
@@ -231,7 +231,7 @@ def test_pairs_speak_in_the_order_of_their_age(items):
     np.testing.assert_allclose(margins_on(metric, events, items.features), margins(metric, rows, items.features, "one"))
 
 
-# comparisons and pairs, of a learner that takes both
+# Comparisons and pairs, of a learner that takes both
 def both(comparisons, similar, dissimilar):
     events = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(comparisons)]
     events += [pair("default", True, 2 * n, 2 * n + 1) for n in range(similar)]
@@ -264,12 +264,12 @@ def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them():
     assert all(event.expected is None for event in window.events if event.similar is not None)
 
 
-def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later():
+def test_keep_newest_counts_only_judging_events_of_a_mixed_window():
     window = Window(both(9, 5, 5), 10_000)
     newest = judging(window.events)[-4:]
-    rest = window.events[next(n for n, event in enumerate(window.events) if event is newest[0]) :]
+    since_the_first = window.events[next(n for n, event in enumerate(window.events) if event is newest[0]) :]
     window.keep_newest(4)
-    assert window.events == rest
+    assert window.events == since_the_first
     assert judging(window.events)[-4:] == newest
     before = list(window.events)
     window.keep_newest(40)

@@ -26,13 +26,13 @@ def shop(tmp_path):
     return Shop(tmp_path, items=plain_catalogue)
 
 
-def filed():
+def attributes_of_file():
     return Attributes((msgspec.json.encode(line) for line in FILE), "file")
 
 
-def matching(client, asked, **more):
+def matching(client, condition, **more):
     """Ids of all items that match a filter, but the query."""
-    body = {"id": "i0", "k": 500, "filter": asked, **more}
+    body = {"id": "i0", "k": 500, "filter": condition, **more}
     return {hit["id"] for hit in client.post("/search", json=body).json()["items"]}
 
 
@@ -46,8 +46,8 @@ def test_attributes_take_effect_with_the_answer_without_any_file(shop):
         assert matching(client, {"price": {"exists": True}}) == {"new", "i3"}
         client.put("/items/i3", json={"attributes": {"price": 1}})
         assert matching(client, {"price": {"lt": 5}}) == {"new", "i3"}
-        asked = {"id": "i3", "k": ITEMS, "fields": ["price", "tags"], "filter": {"tags": {"has": "red"}}}
-        (hit,) = client.post("/search", json=asked).json()["items"]
+        query = {"id": "i3", "k": ITEMS, "fields": ["price", "tags"], "filter": {"tags": {"has": "red"}}}
+        (hit,) = client.post("/search", json=query).json()["items"]
         assert hit["attributes"] == {"price": 4, "tags": ["red"]}
         client.put("/items/new", json={"features": VECTORS})
         assert matching(client, {"price": {"lt": 5}}) == {"new", "i3"}
@@ -55,29 +55,29 @@ def test_attributes_take_effect_with_the_answer_without_any_file(shop):
         assert matching(client, {"price": {"exists": True}}) == {"new"}
 
 
-# Changes that these items remember: few enough that a look may come too late.
+# These items remember so many changes: so few that a look may come too late for some.
 REMEMBERED = 10
 
 
 class Items:
-    """What layers ask of a catalogue: ids of rows, and what changes said."""
+    """What layers ask of a catalogue: ids of rows, and the attributes that changes brought."""
 
     def __init__(self, ids):
-        self.ids, self.attributes, self.shown, self.said = ids, {}, ShownRows(), []
+        self.ids, self.attributes, self.shown, self.changed = ids, {}, ShownRows(), []
 
     def rows(self, ids):
         return np.array([self.ids.index(item) if item in self.ids else -1 for item in ids], np.int64)
 
-    def say(self, item, told):
-        if told is None:
+    def change(self, item, attributes):
+        if attributes is None:
             self.attributes.pop(item, None)
         else:
-            self.attributes[item] = told
-        self.said.append(item)
-        self.shown = self.shown._replace(attributed=len(self.said))
+            self.attributes[item] = attributes
+        self.changed.append(item)
+        self.shown = self.shown._replace(attributed=len(self.changed))
 
     def attributed_since(self, count):
-        return None if len(self.said) - count > REMEMBERED else set(self.said[count:])
+        return None if len(self.changed) - count > REMEMBERED else set(self.changed[count:])
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -87,16 +87,16 @@ class Items:
         max_size=20,
     )
 )
-def test_layers_hold_what_was_said_last_however_changes_were_spread(looks):
+def test_layers_hold_the_last_attributes_however_changes_were_spread(looks):
     ids = [f"i{n}" for n in range(40)]
-    catalogue, changed, file = Items(ids), ChangedAttributes(), filed()
+    catalogue, changed, file = Items(ids), ChangedAttributes(), attributes_of_file()
     in_file = {line["id"]: line["price"] for line in FILE}
     for look in looks:
         for number, price in look:
-            catalogue.say(f"i{number}", None if price is None else {"price": price})
+            catalogue.change(f"i{number}", None if price is None else {"price": price})
         layers = changed.over(file, catalogue)
         expected = [catalogue.attributes[i]["price"] if i in catalogue.attributes else in_file.get(i) for i in ids]
-        assert [told.get("price") for told in layers.of(ids, ["price"])] == expected
+        assert [values.get("price") for values in layers.of(ids, ["price"])] == expected
         result = layers.mask({"price": {"gte": 4}}, catalogue, len(ids))
         assert result.tolist() == [price is not None and price >= 4 for price in expected]
 
@@ -104,21 +104,21 @@ def test_layers_hold_what_was_said_last_however_changes_were_spread(looks):
 def test_a_change_of_one_among_many_makes_one_small_layer():
     catalogue, changed = Items([f"i{n}" for n in range(1_000)]), ChangedAttributes()
     for item in catalogue.ids:
-        catalogue.say(item, {"price": 1})
+        catalogue.change(item, {"price": 1})
     (whole,) = changed.over(None, catalogue).changed
     for count in range(1, 101):
-        catalogue.say(f"i{count}", {"price": 2})
+        catalogue.change(f"i{count}", {"price": 2})
         first, *others = changed.over(None, catalogue).changed
         assert first is whole
         assert len(others) <= 3
-    assert sum(told["price"] == 2 for told in changed.over(None, catalogue).of(catalogue.ids, ["price"])) == 100
+    assert sum(values["price"] == 2 for values in changed.over(None, catalogue).of(catalogue.ids, ["price"])) == 100
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_random_changes_filter_as_a_dict_would(shop, seed):
     draw, twin = np.random.default_rng(seed), Twin()
     attributes = {line["id"]: {name: line[name] for name in line if name != "id"} for line in FILE}
-    documents = filed()
+    documents = attributes_of_file()
     first = Change(id="i1", attributes={"size": "L"})
     change(shop.catalogue, first)
     twin.make(first)
@@ -127,46 +127,48 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
             item_id = f"i{draw.integers(2, ITEMS + 20)}"
             new = {"price": int(draw.integers(7)), "size": "SML"[draw.integers(3)]} if draw.random() < 0.7 else None
             kind = draw.random()
-            made = Change(id=item_id, features=raw_item(draw), attributes=new)
+            item_change = Change(id=item_id, features=raw_item(draw), attributes=new)
             if kind < 0.2:
-                made = Change(id=item_id, delete=True)
+                item_change = Change(id=item_id, delete=True)
             elif kind < 0.5 and item_id in twin.vectors:
-                made = Change(id=item_id, attributes=new or {})
-            change(shop.catalogue, made)
+                item_change = Change(id=item_id, attributes=new or {})
+            change(shop.catalogue, item_change)
             node._live.take_in_all()
-            twin.make(made)
-            asked = {"any": [{"price": {"gte": 4}}, {"size": "M"}], "not": {"brand": "a"}}
-            known = {name: twin.attributes.get(name, attributes.get(name, {})) for name in twin.vectors}
+            twin.make(item_change)
+            condition = {"any": [{"price": {"gte": 4}}, {"size": "M"}], "not": {"brand": "a"}}
+            attributes_of = {name: twin.attributes.get(name, attributes.get(name, {})) for name in twin.vectors}
             expected = {
                 name
-                for name, values in known.items()
+                for name, values in attributes_of.items()
                 if (values.get("price", -1) >= 4 or values.get("size") == "M") and values.get("brand") != "a"
             }
             view = node.view()
-            result = node.answers(view, [node.attributes.filtered(view, view.items(["i0"]), asked)], 500)
+            result = node.answers(view, [node.attributes.filtered(view, view.items(["i0"]), condition)], 500)
             hits = single(node.attributes.with_fields(view, result, ["price", "size", "brand"])).items
             assert {hit.id for hit in hits} == expected - {"i0"}
             for hit in hits:
-                values = {name: known[hit.id][name] for name in ("price", "size", "brand") if name in known[hit.id]}
-                assert hit.attributes == values
+                values = attributes_of[hit.id]
+                assert hit.attributes == {name: values[name] for name in ("price", "size", "brand") if name in values}
 
 
 def test_an_item_put_again_is_filtered_rightly_before_searches_find_its_new_row(shop):
     change(shop.catalogue, *(Change(id=f"i{n}", attributes={"sold": n % 2 == 0}) for n in range(ITEMS)))
-    again, gone = ("new", "newer"), "newest"
+    put_again, deleted = ("new", "newer"), "newest"
     with shop.serving() as node:
         assert "i1" in filtered(node, node.view(), {"sold": False})
-        change(shop.catalogue, *(Change(id=i, features=VECTORS, attributes={"sold": True}) for i in (*again, gone)))
+        change(
+            shop.catalogue, *(Change(id=i, features=VECTORS, attributes={"sold": True}) for i in (*put_again, deleted))
+        )
         node._live.take_in_all()
         view = node.view()
         before = filtered(node, view, {"not": {"sold": True}})
-        change(shop.catalogue, *(Change(id=item, features=VECTORS, attributes={"sold": True}) for item in again))
+        change(shop.catalogue, *(Change(id=item, features=VECTORS, attributes={"sold": True}) for item in put_again))
         assert filtered(node, view, {"not": {"sold": True}}) == before
-        change(shop.catalogue, Change(id=gone, delete=True))
-        change(shop.catalogue, Change(id=again[0], attributes={"sold": False}))
-        assert filtered(node, view, {"not": {"sold": True}}) == before | {again[0]}
+        change(shop.catalogue, Change(id=deleted, delete=True))
+        change(shop.catalogue, Change(id=put_again[0], attributes={"sold": False}))
+        assert filtered(node, view, {"not": {"sold": True}}) == before | {put_again[0]}
 
 
-def filtered(node, view, asked):
+def filtered(node, view, condition):
     """Ids of all items that match a filter in this view, but the query."""
-    return {hit.id for hit in view.search(node.attributes.filtered(view, view.items(["i0"]), asked), 500).items}
+    return {hit.id for hit in view.search(node.attributes.filtered(view, view.items(["i0"]), condition), 500).items}

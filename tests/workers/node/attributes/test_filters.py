@@ -78,24 +78,24 @@ def lines(items):
 
 
 class Ids:
-    """What attributes need of a catalogue."""
+    """A catalogue, as far as attributes look at one."""
 
     def __init__(self, *ids):
         self.ids = ids
 
 
-# Kinds are known from the first value, so one item has all of them.
+# The first value of an attribute decides its kind, so one item has a value of each.
 WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"], "since": "2026-11-24"}
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(ITEM, max_size=8), FILTER)
-def test_a_filter_matches_what_its_literal_twin_matches(items, asked):
+def test_a_filter_matches_what_its_literal_twin_matches(items, condition):
     named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}
     # The catalogue has another order, and an item of which nothing is known.
     ids = [*reversed(named), "unknown"]
-    result = Attributes(lines(named), "file").mask(asked, Ids(*ids), len(ids))
-    assert result.tolist() == [matches(named.get(item, {}), asked) for item in ids]
+    result = Attributes(lines(named), "file").mask(condition, Ids(*ids), len(ids))
+    assert result.tolist() == [matches(named.get(item, {}), condition) for item in ids]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -107,7 +107,7 @@ def test_attributes_come_back_as_they_were_written(items):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("condition", "message"),
     [
         ({"prize": 3}, "filter.prize: no attribute 'prize': did you mean 'price'"),
         ({"price": "cheap"}, "filter.price: got 'cheap', expected a number"),
@@ -130,10 +130,10 @@ def test_attributes_come_back_as_they_were_written(items):
         ({"all": [{"price": 1}] * 257}, "more than 256 conditions"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused_saying_where(asked, message):
+def test_a_filter_that_makes_no_sense_is_refused_saying_where(condition, message):
     table = Attributes(lines({"whole": WHOLE}), "file")
     with pytest.raises(SearchError, match=message) as caught:
-        table.mask(asked, Ids("whole"), 1)
+        table.mask(condition, Ids("whole"), 1)
     assert caught.value.reason == "bad_filter"
 
 
@@ -144,7 +144,7 @@ def test_an_attribute_of_which_one_value_is_no_date_holds_texts():
     assert table.mask({"since": {"gt": "s"}}, Ids(*"abc"), 3).tolist() == [False, True, False]
 
 
-def test_dates_are_texts_beside_others_that_are_none():
+def test_dates_are_compared_as_texts_if_changes_bring_values_that_are_none():
     file = Attributes(lines({"a": {"since": "2026-11-23"}}), "file")
     changed = Attributes.of_items([("b", {"since": "soon"})])
     assert file.mask({"since": {"lt": "soon"}}, Ids("a"), 1, changed.columns).tolist() == [True]
@@ -153,11 +153,11 @@ def test_dates_are_texts_beside_others_that_are_none():
 
 
 def test_a_filter_that_is_too_deep_is_refused():
-    asked = {}
+    nested = {}
     for _ in range(20):
-        asked = {"not": asked}
+        nested = {"not": nested}
     with pytest.raises(SearchError, match="deeper than 16 filters within filters"):
-        Attributes([], "file").mask(asked, Ids(), 0)
+        Attributes([], "file").mask(nested, Ids(), 0)
 
 
 @pytest.mark.parametrize(
@@ -183,18 +183,18 @@ def test_a_line_that_is_wrong_is_named(second, message):
         Attributes([b'{"id": "a", "price": 1}', second], "file")
 
 
-def test_a_changed_file_is_read_again_and_a_broken_one_leaves_what_was(tmp_path, monkeypatch):
+def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(followed, "LOOK_S", 0.0)
     path = tmp_path / "attributes.jsonl"
     path.write_text('{"id": "a", "price": 1}\n')
-    now = FollowedAttributes(str(path))
-    assert now().of(["a"], ["price"]) == [{"price": 1}]
+    attributes = FollowedAttributes(str(path))
+    assert attributes().of(["a"], ["price"]) == [{"price": 1}]
     path.write_text('{"id": "a", "price": 2.5}\n\n')
-    assert now().of(["a"], ["price"]) == [{"price": 2.5}]
+    assert attributes().of(["a"], ["price"]) == [{"price": 2.5}]
     path.write_text('{"id": "a", "price": ')
-    assert now().of(["a"], ["price"]) == [{"price": 2.5}]
+    assert attributes().of(["a"], ["price"]) == [{"price": 2.5}]
     path.unlink()
-    assert now().of(["a"], ["price"]) == [{"price": 2.5}]
+    assert attributes().of(["a"], ["price"]) == [{"price": 2.5}]
     with pytest.raises(CatalogueError, match=r"attributes cannot be read .*check the path"):
         read_attributes(str(path))
 
@@ -202,8 +202,8 @@ def test_a_changed_file_is_read_again_and_a_broken_one_leaves_what_was(tmp_path,
 def test_the_examples_of_the_page_for_users_are_filters():
     text = (ROOT / "deploy" / "SEARCH.md").read_text()
     (examples,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    (known,) = re.findall(r"```\n(\{.*?)```", text, re.DOTALL)
-    table = Attributes(known.encode().splitlines(), "SEARCH.md")
-    asked = [json.loads(line) for line in examples.splitlines()]
-    results = [table.mask(wanted, Ids("17", "4"), 2).tolist() for wanted in asked]
+    (items,) = re.findall(r"```\n(\{.*?)```", text, re.DOTALL)
+    table = Attributes(items.encode().splitlines(), "SEARCH.md")
+    filters = [json.loads(line) for line in examples.splitlines()]
+    results = [table.mask(condition, Ids("17", "4"), 2).tolist() for condition in filters]
     assert results == [[True, False], [True, False], [True, False], [False, True]]

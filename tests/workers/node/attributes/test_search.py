@@ -38,7 +38,7 @@ def search(client, **body):
 
 
 @pytest.mark.parametrize(
-    ("asked", "holds"),
+    ("condition", "holds"),
     [
         ({"even": True}, lambda number: number % 2 == 0),
         ({"number": {"gte": 100}}, lambda number: number >= 100),
@@ -47,13 +47,12 @@ def search(client, **body):
         ({}, lambda number: number != 5),
     ],
 )
-def test_answers_are_the_nearest_of_what_matches_however_few_do(shop, client, asked, holds):
-    every, _ = shop.expected(0, "i5", ITEMS)
-    wanted = [item for item in every if holds(int(item[1:]))]
-    assert search(client, k=7, filter=asked) == wanted[:7]
-    assert search(client, k=7, offset=4, filter=asked) == wanted[4:11]
-    excluded = wanted[:2]
-    assert search(client, k=7, filter=asked, exclude=excluded) == wanted[2:9]
+def test_answers_are_the_nearest_of_what_matches_however_few_do(shop, client, condition, holds):
+    ranking, _ = shop.expected(0, "i5", ITEMS)
+    matching = [item for item in ranking if holds(int(item[1:]))]
+    assert search(client, k=7, filter=condition) == matching[:7]
+    assert search(client, k=7, offset=4, filter=condition) == matching[4:11]
+    assert search(client, k=7, filter=condition, exclude=matching[:2]) == matching[2:9]
 
 
 def test_fields_come_with_each_answer_and_only_then(client):
@@ -86,7 +85,7 @@ def test_a_gallery_answers_as_if_it_held_only_what_matches(kind, share, monkeypa
     wanted = [row for row in everything.rows if among[row]]
     hits = index.nearest(query._replace(among=among), 20)
     assert hits.rows.tolist() == wanted[:20]
-    # I expect the same if few rows are not told from many.
+    # I expect the same if the gallery searches in the other way that it has.
     monkeypatch.setattr(galleries, "FEW", 0.0 if share < 0.2 else 1.0)
     again = index.nearest(query._replace(among=among), 20)
     assert again.rows.tolist() == wanted[:20]

@@ -9,7 +9,7 @@ from tests.support.shops import Shop
 
 @pytest.fixture
 def shop(tmp_path):
-    made = Shop(tmp_path)
-    made.learn(40)
-    made.publish()
-    return made
+    shop = Shop(tmp_path)
+    shop.learn(40)
+    shop.publish()
+    return shop

@@ -13,17 +13,17 @@ from tests.support.waiting import until
 def test_a_thread_that_waits_is_stuck_and_one_that_computes_is_not(shop, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
 
-    def hangs(model):
+    def hang(model):
         begun.set()
         go_on.wait(60)
 
     with shop.serving() as node:
-        monkeypatch.setattr(node._refresher, "refresh", hangs)
+        monkeypatch.setattr(node._refresher, "refresh", hang)
         assert begun.wait(10)
         assert node.alive
         monkeypatch.setattr(follow, "STUCK_AFTER_S", 0.2)
         until(lambda: not node.alive)
-        # If it took processor time all the while, as for a very large gallery, I expect the node to be left alone.
+        # If the thread took processor time all the while, as for a very large gallery, I expect the node to be alive.
         monkeypatch.setattr(time, "clock_gettime", lambda clock: math.inf)
         assert node.alive
         go_on.set()

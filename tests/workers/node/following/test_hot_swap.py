@@ -23,11 +23,11 @@ def embedding(monkeypatch, refresh):
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(*arguments):
-        made = embedded_view(*arguments)
+        view = embedded_view(*arguments)
         if not begun.is_set():
             begun.set()
             assert go_on.wait(30)
-        return made
+        return view
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", slow)
     with ThreadPoolExecutor(1) as thread:
@@ -40,21 +40,21 @@ def embedding(monkeypatch, refresh):
         refreshed.result(30)
 
 
-def test_a_pin_that_comes_while_a_gallery_is_embedded_is_what_answers_say(shop, monkeypatch):
+def test_a_pin_that_comes_while_a_gallery_is_embedded_is_in_the_next_view(shop, monkeypatch):
     node = refresher(shop, patience_s=0.0)
     before = node.refresh("shop")
 
     def pinned_meanwhile(*arguments):
-        made = embedded_view(*arguments)
+        view = embedded_view(*arguments)
         shop.store.move("shop", 41, pin=True)
         node.refresh("shop")
-        return made
+        return view
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", pinned_meanwhile)
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     view = node.live.views["shop"]
     assert (view.origin, view.pointer.pinned, view.pointer.serial) == (None, True, before.pointer.serial + 2)
@@ -75,7 +75,7 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
             if not embeds:
                 broken.setattr("omdml.workers.node.following.hot_swap.embedded_view", away)
             node.refresh("shop")
-            # This returns after whatever is embedded.
+            # Embeddings and this job run one after the other, so it ends last.
             node.live._embedder.submit(int).result()
         view = node.live.views["shop"]
         assert (view.origin is None, view.snapshot.version) == (embeds, shop.learner.version)
@@ -89,7 +89,7 @@ def test_a_gallery_that_is_ready_late_does_not_replace_that_of_a_newer_version(s
     newer = []
 
     def overtaken(*arguments):
-        made = embedded_view(*arguments)
+        view = embedded_view(*arguments)
         monkeypatch.undo()
         # No bridge leads to the next version, so it is embedded at once.
         monkeypatch.setattr("omdml.workers.node.following.hot_swap.bridged_view", lambda *_: None)
@@ -97,13 +97,13 @@ def test_a_gallery_that_is_ready_late_does_not_replace_that_of_a_newer_version(s
         shop.publish()
         newer.append(node.refresh("shop"))
         monkeypatch.undo()
-        return made
+        return view
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", overtaken)
     shop.learn(1)
     shop.publish()
     node.refresh("shop")
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     assert newer[0].snapshot.version == shop.learner.version
     assert node.live.views["shop"] is newer[0]
@@ -129,7 +129,7 @@ def test_while_a_version_is_embedded_items_change_and_others_are_loaded(tmp_path
         assert node.live.views["shop"].covers(shop.catalogue)
     view = node.live.views["shop"]
     assert view.snapshot.version == version
-    # Whoever changed the items was told that searches know them.
+    # Whoever changed the items was told that searches find them.
     assert view.covers(shop.catalogue)
     ids = [item.id for item in view.search(view.query(["i5"]), 2 * ITEMS).items]
     assert "new" in ids
@@ -158,20 +158,20 @@ def test_a_gallery_that_is_ready_late_does_not_undo_a_rollback(shop, monkeypatch
     older = []
 
     def rolled_back_meanwhile(*arguments):
-        made = embedded_view(*arguments)
+        view = embedded_view(*arguments)
         monkeypatch.undo()
         with monkeypatch.context() as patch:
             # No bridge leads back, so the older version is embedded at once.
             patch.setattr("omdml.workers.node.following.hot_swap.bridged_view", lambda *_: None)
             shop.store.move("shop", 40, pin=True)
             older.append(node.refresh("shop"))
-        return made
+        return view
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", rolled_back_meanwhile)
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    # This returns after whatever is embedded.
+    # Embeddings and this job run one after the other, so it ends last.
     node.live._embedder.submit(int).result()
     assert (older[0].snapshot.version, older[0].pointer.pinned) == (40, True)
     assert node.live.views["shop"] is older[0]

@@ -89,7 +89,7 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
         good = node.view().snapshot
-        # Nothing is loaded between publication and damage then.
+        # So nothing is loaded between publication and damage.
         node._follower.close()
         shop.learn()
         shop.publish()
@@ -227,7 +227,7 @@ def test_which_pointers_are_news(new, old, gone, follow):
 
 @pytest.mark.parametrize("caught_up", [False, True])
 @pytest.mark.parametrize("move", ["rollback", "reset"])
-def test_what_an_operator_does_after_a_restore_is_followed(tmp_path, caught_up, move):
+def test_a_node_follows_a_rollback_or_a_reset_after_a_restore(tmp_path, caught_up, move):
     # Given a node on a store that is restored from a copy, while it serves a later version
     shop = Shop(tmp_path, store=DirectoryStore(tmp_path / "state"))
 

@@ -47,7 +47,7 @@ def test_a_step_says_how_long_the_oldest_new_event_took_and_where(shop):
     node = shop.node()
     node.view("shop")
     now = time.time()
-    # The first of these is known to no view of this node either: it is the oldest.
+    # No view of this node has had the first of these either, so it is the oldest new event.
     refresh(shop, node, trails=(Trail(10, 3, now - 8, now - 6, now - 5), Trail(20, 1, now - 1, now - 1, now - 1)))
     step = node.steps.of("shop")[-1]
     assert list(step.stages) == ["log", "learn", "publish", "fetch", "swap"]
@@ -126,7 +126,7 @@ def test_a_model_that_is_deleted_is_a_step_of_the_version_it_begins_with(shop):
     node._refresher.refresh("shop")
     ((step, missing, version),) = heard
     assert (step.what, step.version, step.serial, step.number) == ("model_deleted", 0, 0, 3)
-    # Whoever hears of it can ask at once.
+    # Whoever hears of the step can search at once.
     assert (missing, version) == ([], 0)
     assert node.steps.newest() == [step]
 
@@ -169,8 +169,7 @@ def test_each_operators_move_is_logged_and_new_versions_are_reported_together(sh
         monkeypatch.setattr(went_live, "LOG_EVERY_S", 0.0)
         learned()
         node.refresh("shop")
-    message = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
-    assert message == [
+    assert [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs] == [
         ("model_live", None, 40, None),
         ("new_version", 40, 41, 1),
         ("rolled_back", 43, 40, None),

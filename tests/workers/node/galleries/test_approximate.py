@@ -1,4 +1,4 @@
-"""An approximate index: most of the nearest items, compared exactly; made behind, and swapped in as a whole."""
+"""An approximate index: it finds most of the nearest items, and is made in the background."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def share_found(index, exact, queries, k=10):
     """The share of the exact answers that an index finds; each distance that it says is exact."""
     shares = []
     for query in queries:
-        hits, right = index.nearest(query, k), exact.nearest(query, k)
-        every = exact.nearest(query, ROWS)
-        distances = dict(zip(every.rows.tolist(), every.distances.tolist(), strict=True))
+        hits, expected = index.nearest(query, k), exact.nearest(query, k)
+        all_rows = exact.nearest(query, ROWS)
+        distances = dict(zip(all_rows.rows.tolist(), all_rows.distances.tolist(), strict=True))
         assert np.allclose(hits.distances, [distances[row] for row in hits.rows.tolist()], rtol=1e-4, atol=1e-5)
         assert np.all(np.diff(hits.distances) >= 0)
-        shares.append(len(set(hits.rows.tolist()) & set(right.rows.tolist())) / len(right.rows))
+        shares.append(len(set(hits.rows.tolist()) & set(expected.rows.tolist())) / len(expected.rows))
     return float(np.mean(shares))
 
 
@@ -98,7 +98,7 @@ def test_a_new_metric_orders_what_the_old_cells_hold(table, near):
     assert share_found(bridge, whole, [query_of_row(row) for row in range(0, ROWS, 900)]) > 0.9
 
 
-def test_the_index_is_made_behind_each_version(tmp_path, monkeypatch):
+def test_the_index_of_each_version_is_made_in_the_background(tmp_path, monkeypatch):
     monkeypatch.setattr("omdml.retrieval.cells.LEAST_ROWS", 10)
     shop = Shop(tmp_path)
     with shop.serving(patience_s=0.0, approximate=lambda model: True) as node:
@@ -107,7 +107,7 @@ def test_the_index_is_made_behind_each_version(tmp_path, monkeypatch):
         until(serves(node, shop.publish()))
         until(lambda: node.view().origin is None and is_approximate(node.view()))
         assert node.view().snapshot.version == shop.learner.version
-        # So few items that the nearest cells are all there are.
+        # There are so few items that a search looks into all cells.
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 
@@ -115,28 +115,27 @@ def test_an_index_is_used_though_newer_versions_went_live_while_it_was_made(tmp_
     monkeypatch.setattr("omdml.retrieval.cells.LEAST_ROWS", 10)
     # No bridge from the gallery without an index holds.
     monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
-    shop, made = Shop(tmp_path), []
+    shop, indexed, views = Shop(tmp_path), [], []
 
     def overtaken(view):
-        made.append(with_cells(view))
-        if len(made) == 1:
+        indexed.append(with_cells(view))
+        if len(indexed) == 1:
             shop.learn(500)
             until(serves(node, shop.publish()))
             assert node.view().origin is None
-        elif len(made) == 2:
-            answers.append(node.view())
-        return made[-1]
+        elif len(indexed) == 2:
+            views.append(node.view())
+        return indexed[-1]
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.with_cells", overtaken)
-    answers = []
     shop.publish()
     node = shop.node(patience_s=0.0, approximate=lambda model: True)
     with node:
-        until(lambda: answers)
+        until(lambda: views)
         until(lambda: node.view().origin is None and is_approximate(node.view()))
     # While the index of the newer version is made, the cells of the older one answer for it.
-    assert is_approximate(answers[0])
-    assert answers[0].snapshot.version == 500
+    assert is_approximate(views[0])
+    assert views[0].snapshot.version == 500
 
 
 def test_without_faiss_the_error_says_how_to_install_it(monkeypatch):

@@ -44,11 +44,11 @@ def test_a_bridge_gives_up_if_too_many_items_could_be_among_the_nearest():
     assert bridge.nearest(query_of_row(7), 10) is None
 
 
-@pytest.mark.parametrize(("asked", "k", "found"), [([0, 1, 2], 5, []), ([0, 2], 5, [1])])
-def test_over_a_bridge_the_query_items_are_no_answers(asked, k, found):
+@pytest.mark.parametrize(("rows", "k", "expected"), [([0, 1, 2], 5, []), ([0, 2], 5, [1])])
+def test_over_a_bridge_the_query_items_are_no_answers(rows, k, expected):
     table, old = features(3), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-3), table, Spread(table))
-    assert bridge.nearest(Query(np.array(asked)), k).rows.tolist() == found
+    assert bridge.nearest(Query(np.array(rows)), k).rows.tolist() == expected
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -42,7 +42,7 @@ def many_items(folder, far_out=False):
 
 @pytest.fixture
 def items():
-    """What makes the shop's catalogue."""
+    """The function that makes the shop's catalogue; a test may choose another one."""
     return many_items
 
 
@@ -90,8 +90,8 @@ def recall(view, whole, queries, k=10, among=None):
     """The share of the whole gallery's answers that the view finds."""
     queries = [query._replace(among=among) for query in queries]
     answers = [view.indexes[None].nearest(query, k).rows for query in queries]
-    right = [whole.nearest(query, k).rows for query in queries]
-    return np.mean([np.isin(these, those).mean() for these, those in zip(right, answers, strict=True)])
+    expected = [whole.nearest(query, k).rows for query in queries]
+    return np.mean([np.isin(rows, answer).mean() for rows, answer in zip(expected, answers, strict=True)])
 
 
 def test_a_version_of_dca_answers_at_once_by_the_old_versions_candidates(shop, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_version_far_away_goes_live_with_its_gallery(shop, monkeypatch):
 
 @pytest.mark.parametrize("items", [far_out])
 @pytest.mark.filterwarnings("ignore:.*(overflow|invalid value)")
-def test_a_version_that_cannot_embed_an_item_answers_only_until_that_shows(shop, monkeypatch):
+def test_a_version_that_cannot_embed_an_item_answers_until_it_is_embedded(shop, monkeypatch):
     with shop.serving(patience_s=0.0) as node:
         before = node.search(ids=["i7"])
         with monkeypatch.context() as patch:
@@ -260,16 +260,16 @@ def test_a_bridge_is_not_given_up_for_candidates_of_a_newer_gallery(tmp_path):
     draw, matrices = np.random.default_rng(3), shop.learner.metric.matrices
     moved = {name: x + (0.05 * draw.normal(size=x.shape)).astype(np.float32) for name, x in matrices.items()}
     snapshot = shop.snapshot(version=1, metric=ProjectionMetric(shop.learner.metric.weights, moved))
-    made = embedded_view(first.pointer, snapshot, shop.catalogue, None, 0.0)
+    newer = embedded_view(first.pointer, snapshot, shop.catalogue, None, 0.0)
     arguments = first.pointer, shop.snapshot(version=2), shop.catalogue
     bridge = views.views["shop"] = bridged_view(first, *arguments)
-    assert bridged_view(made, *arguments) is None
-    candidates = reranked_view(made, *arguments)
+    assert bridged_view(newer, *arguments) is None
+    candidates = reranked_view(newer, *arguments)
     assert candidates.reranked
-    views._swap_embedding("shop", made, made)
+    views._swap_embedding("shop", newer, newer)
     assert views.views["shop"] is bridge
     views.views["shop"] = reranked_view(first, *arguments)
-    views._swap_embedding("shop", made, made)
+    views._swap_embedding("shop", newer, newer)
     assert views.views["shop"].origin.snapshot.version == 1
     views.close()
 

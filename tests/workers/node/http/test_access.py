@@ -119,7 +119,7 @@ def test_a_move_that_was_overtaken_by_somebody_elses_changes_nothing(shop, clien
     shop.learn()
     shop.publish()
     seen = shop.store.current("shop").serial
-    # What is learned meanwhile overtakes nobody.
+    # A version that is learned meanwhile is not such a move.
     shop.learn()
     shop.publish()
     client.post("/models/shop/pin", json={"seen": seen, "reason": "a sale"}).raise_for_status()
@@ -161,8 +161,7 @@ def test_nobody_moves_to_a_version_whose_bytes_are_damaged(shop, client, verb):
     ],
 )
 def test_a_move_that_makes_no_sense_is_refused(client, path, body, status, error):
-    response = client.post(f"/models/{path}", content=body)
-    assert (response.status_code, response.json()["error"]) in ((status, error), (404, "not_found"))
+    refused(client.post(f"/models/{path}", content=body), status, error)
 
 
 def test_the_schema_says_what_needs_the_token():
@@ -226,7 +225,7 @@ def test_a_token_does_what_its_role_allows_and_no_more(shop):
         assert "node.tokens" in refused(client.post("/feedback", content=next(events(1))), 401, "unauthorized")
 
 
-def test_the_history_tells_whose_token_moved_a_version_and_why(shop):
+def test_the_history_says_whose_token_moved_a_version_and_why(shop):
     for _ in range(2):
         shop.learn()
         shop.publish()
@@ -235,9 +234,9 @@ def test_the_history_tells_whose_token_moved_a_version_and_why(shop):
             "/models/shop/rollback", json={"reason": "red came first"}, headers=bearer("alice")
         ).raise_for_status()
         client.post("/models/shop/unpin", headers={"authorization": f"Bearer {TOKEN}"}).raise_for_status()
-        back, on = client.get("/models/shop/history").json()["lines"][-2:]
-        assert (back["what"], back["actor"], back["reason"]) == ("rolled back", "alice", "red came first")
-        assert (on["what"], on["actor"], on["reason"]) == ("unpinned", "token", "")
+        rollback, unpin = client.get("/models/shop/history").json()["lines"][-2:]
+        assert (rollback["what"], rollback["actor"], rollback["reason"]) == ("rolled back", "alice", "red came first")
+        assert (unpin["what"], unpin["actor"], unpin["reason"]) == ("unpinned", "token", "")
         response = client.post("/models/shop/pin", json={"reason": "x" * 201}, headers=bearer("alice"))
         assert "reason" in refused(response, 400, "invalid")
 
@@ -286,7 +285,7 @@ class Slow:
 
     def __init__(self, server: HttpServer) -> None:
         self.socket = socket.socket()
-        # Little fits between the two.
+        # Little fits into the buffer between client and server.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(20.0)
         self.socket.connect((server.host, server.port))

@@ -113,8 +113,8 @@ def test_vectors_too_large_to_be_compared_are_refused_and_no_others(shop, patien
         version = shop.publish()
         until(lambda: node.view().snapshot.version == version)
         for size in 10.0 ** np.arange(0, 39):
-            asked = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
-            response = client.post("/search", json=asked)
+            query = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
+            response = client.post("/search", json=query)
             if response.status_code != 200:
                 assert "modality 'noise' is too large" in refused(response, 400, "not_finite")
                 assert size > 1e15
@@ -156,7 +156,7 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
         assert "restart" in refused(client.get("/healthz"), 503, "stuck")
 
 
-def test_what_is_too_large_is_refused(client, monkeypatch):
+def test_requests_that_are_too_large_are_refused(client, monkeypatch):
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_QUERY_BYTES", 100)
     monkeypatch.setattr("omdml.workers.node.http.endpoints.feedback.MAX_FEEDBACK_BYTES", 100_000)
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_EVENTS", 5)
@@ -182,7 +182,7 @@ def test_freshness_can_be_asked_for_since_a_moment(shop, client):
         until(lambda: (client.get("/models").json()["models"][0]["freshness"] or {}).get("count") == version / 20)
         return client.get("/models").json()["models"][0]["live_since"]
 
-    # Somebody clicked long before this.
+    # The click was long before this version went live.
     began = goes_live(500.0)
     goes_live(0.0)
     since = client.get("/models", params={"since": repr(began)}).json()["models"][0]["freshness"]
@@ -275,12 +275,12 @@ def test_the_schema_says_what_the_node_refuses(client):
     refused(client.post("/clicks", json={"search": "s", "ids": [], "nosuch": 1}), 400, "unknown_parameter")
     for name in ("Search", "OneQuery", "Clicks", "Move", "PutItem", "Change", "Settle"):
         assert document["components"]["schemas"][name]["additionalProperties"] is False, name
-    for path, asked in (("/search", "id=i1"), ("/models/shop/compare", "id=i1&before=0")):
+    for path, parameters in (("/search", "id=i1"), ("/models/shop/compare", "id=i1&before=0")):
         described = document["paths"][path.replace("/shop/", "/{model}/")]["get"]["parameters"]
         limits = next(parameter["schema"] for parameter in described if parameter["name"] == "k")
         low, high = limits["minimum"], limits["maximum"]
-        answers = [client.get(f"{path}?{asked}&k={k}").status_code for k in (low - 1, low, high, high + 1)]
-        assert answers == [400, 200, 200, 400]
+        codes = [client.get(f"{path}?{parameters}&k={k}").status_code for k in (low - 1, low, high, high + 1)]
+        assert codes == [400, 200, 200, 400]
 
 
 def test_every_meaning_belongs_to_a_field_that_exists():
@@ -323,12 +323,6 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
     assert logs[0]["event"] == "request_failed"
 
 
-def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
-    monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", 0)
-    body = client.get("/search", params={"id": "i5", "k": 3}).json()
-    assert [item["id"] for item in body["items"]] == shop.expected(0, "i5", 3)[0]
-
-
 def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
     for version in range(5, 105, 5):
         shop.learn(5)
@@ -338,15 +332,15 @@ def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
         assert [item["id"] for item in answer["items"]] == shop.expected(version, "i3", 5)[0]
 
 
-def test_an_address_in_use_is_said_in_one_sentence(node):
-    caught = pytest.raises(ConfigurationError, match="another process has this port")
-    with socket.create_server(("127.0.0.1", 0)) as other, caught:
+def test_an_address_in_use_is_reported_in_one_sentence(node):
+    refusal = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, refusal:
         HttpServer(create_app(node), port=other.getsockname()[1])
 
 
-def test_an_address_in_use_is_said_before_the_catalogue_is_opened(tmp_path):
-    caught = pytest.raises(ConfigurationError, match="another process has this port")
-    with socket.create_server(("127.0.0.1", 0)) as other, caught:
+def test_an_address_in_use_is_reported_before_the_catalogue_is_opened(tmp_path):
+    refusal = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, refusal:
         settings = {
             "node": {"bind": f"127.0.0.1:{other.getsockname()[1]}"},
             "catalogues": {"items": {"path": str(tmp_path / "no-such-catalogue")}},
@@ -373,8 +367,9 @@ def test_a_node_listens_on_this_machine_only_unless_told_otherwise(node):
         assert server.host == "127.0.0.1"
 
 
-def serve_until_told(folder, said):
-    sys.stdout = said.open("a", buffering=1)
+def serve_until_a_signal(folder, output):
+    """Serve a shop until a signal comes, with what is printed in a file."""
+    sys.stdout = output.open("a", buffering=1)
     shop = Shop(folder)
     shop.publish()
     serve(shop.node(), port=0)
@@ -383,18 +378,18 @@ def serve_until_told(folder, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
-    marker = tmp_path / "said"
-    marker.touch()
-    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", marker), daemon=True)
+    output = tmp_path / "output"
+    output.touch()
+    process = FORKS.Process(target=serve_until_a_signal, args=(tmp_path / "shop", output), daemon=True)
     process.start()
     try:
-        until(lambda: re.search(r"url=(\S+)\s", marker.read_text()), LIMIT_S)
-        url = re.search(r"url=(\S+)\s", marker.read_text())[1]
+        until(lambda: re.search(r"url=(\S+)\s", output.read_text()), LIMIT_S)
+        url = re.search(r"url=(\S+)\s", output.read_text())[1]
         until(lambda: httpx.get(f"{url}/readyz", verify=False).status_code == 200)
         os.kill(process.pid, number)
         process.join(LIMIT_S)
         assert process.exitcode == 0
-        assert marker.read_text().rstrip().endswith("served")
+        assert output.read_text().rstrip().endswith("served")
     finally:
         process.kill()
         process.join()

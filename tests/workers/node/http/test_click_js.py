@@ -69,6 +69,6 @@ def test_a_page_is_taken_over_http_and_described_there(shop, client):
         ({"shown": ["i1", "i2", "nobody"], "clicked": ["nobody"]}, "unknown_item"),
     ],
 )
-def test_a_page_that_no_worker_would_learn_is_refused_at_the_door(shop, client, changes, reason):
+def test_a_page_that_no_worker_would_learn_is_refused_by_the_node(shop, client, changes, reason):
     refused(client.post("/feedback", json=PAGE | changes), 400, reason)
     assert sent(shop) == []

@@ -1,3 +1,5 @@
+"""Experiments on a node: searches that mix two rankings, the clicks that are counted, and the verdict."""
+
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -30,8 +32,9 @@ def shop(tmp_path):
     return Shop(tmp_path)
 
 
-def search(client, **asked):
-    answer = client.post("/search", json={"id": "i5", "k": 8, "session": "alice", **asked}).json()
+def search(client, **changes):
+    """The ids that a search answers, and what it says of the experiment, if it is interleaved."""
+    answer = client.post("/search", json={"id": "i5", "k": 8, "session": "alice", **changes}).json()
     return [item["id"] for item in answer["items"]], answer.get("interleaved")
 
 
@@ -40,10 +43,10 @@ def outcome(client):
     return experiment
 
 
-def teams_of(client, told):
+def teams_of(client, trial):
     """The team of each item of an answer, in its order."""
     own, other = (search(client, version=version)[0] for version in (200, 0))
-    return [team for _, team in team_draft(own, other, 8, told["search"].encode())]
+    return [team for _, team in team_draft(own, other, 8, trial["search"].encode())]
 
 
 def test_an_answer_is_made_of_both_rankings_and_says_so(shop):
@@ -58,9 +61,9 @@ def test_an_answer_is_made_of_both_rankings_and_says_so(shop):
         assert search(client) == (ids, trial)
         assert search(client, k=4, offset=4)[0] == ids[4:]
         assert outcome(client)["counts"]["searches"] == 1
-        got = client.get("/search", params={"id": "i5", "k": 8, "session": "alice"})
-        assert [item["id"] for item in got.json()["items"]] == ids
-        assert "etag" not in got.headers
+        response = client.get("/search", params={"id": "i5", "k": 8, "session": "alice"})
+        assert [item["id"] for item in response.json()["items"]] == ids
+        assert "etag" not in response.headers
 
 
 def test_clicks_count_once_for_the_team_that_brought_the_item(shop):
@@ -96,15 +99,15 @@ def test_a_share_of_the_sessions_is_interleaved_always_the_same(shop):
         assert 15 <= sum(interleaving is not None for interleaving in first) <= 45
 
 
-def test_a_search_that_names_a_version_is_none_of_a_visitors(shop):
+def test_a_search_that_names_a_version_is_not_interleaved(shop):
     with trying(shop) as client:
         assert search(client, version=200)[1] is None
 
 
 def test_a_model_answers_alone_if_the_other_side_cannot(shop):
     with trying(shop, against_version=7) as client:
-        ids, answer = search(client)
-        assert (len(ids), answer) == (8, None)
+        ids, trial = search(client)
+        assert (len(ids), trial) == (8, None)
         counts = outcome(client)["counts"]
         assert (counts["failed"], counts["searches"]) == (1, 0)
 
@@ -118,8 +121,8 @@ def test_clicks_on_unknown_searches_are_refused(shop):
 
 def test_clicks_need_a_token_if_there_is_one(shop):
     with trying(shop, token="0123456789abcdef-clicks") as client:
-        answer = search(client)[1]
-        refused(client.post("/clicks", json={"search": answer["search"], "ids": ["i1"]}), 401, "unauthorized")
+        trial = search(client)[1]
+        refused(client.post("/clicks", json={"search": trial["search"], "ids": ["i1"]}), 401, "unauthorized")
 
 
 def test_searches_for_many_items_do_not_fill_the_memory(monkeypatch):

@@ -118,7 +118,7 @@ def ranking(relevant, irrelevant):
         (ranking(91, 11), "too_many"),
     ],
 )
-def test_what_would_be_a_dead_letter_is_refused_at_the_door(shop, client, event, reason):
+def test_an_event_that_would_be_a_dead_letter_is_refused_by_the_node(shop, client, event, reason):
     refused(client.post("/feedback", json={"model": "shop", **event}), 400, reason)
     assert sent(shop) == []
 
@@ -133,7 +133,7 @@ def test_an_accepted_event_goes_on_as_it_came_however_its_numbers_are_written(sh
     assert sent(shop) == [body]
 
 
-def test_several_events_that_do_not_say_so_are_told_how_to_be_sent(client):
+def test_several_events_sent_as_one_are_refused_with_how_to_send_them(client):
     lines = b"\n".join(events(3))
     for kind in ("application/x-www-form-urlencoded", "application/json"):
         for body in (lines, lines.replace(b"\n", b""), b"[" + lines.replace(b"\n", b",") + b"]"):

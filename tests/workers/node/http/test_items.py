@@ -162,7 +162,10 @@ def test_changes_are_refused_while_another_process_adds_items(client, shop, monk
 
 
 def change_and_search(client, number):
-    """Change items of one's own and search at once; the items at the end, and answers with others than there were."""
+    """Change items that no other client changes, and search after each change.
+
+    Returns the items that there are at the end, and each answer that did not find just the items that there were.
+    """
     draw, twin, wrong = np.random.default_rng(number), Twin(), []
     own = {f"own-{number}-{n}" for n in range(5)}
     twin.vectors = {}
@@ -173,14 +176,14 @@ def change_and_search(client, number):
         answer = client.post("/items", content=msgspec.json.encode(replaced))
         assert answer.status_code == 200, answer.text
         twin.make(replaced)
-        there = [item for item in ids_found_by(client, k=ITEMS + 100) if item in own]
-        if sorted(there) != sorted(twin.vectors):
-            wrong.append((number, there, sorted(twin.vectors)))
+        ids = [item for item in ids_found_by(client, k=ITEMS + 100) if item in own]
+        if sorted(ids) != sorted(twin.vectors):
+            wrong.append((number, ids, sorted(twin.vectors)))
     return twin, wrong
 
 
 def test_confirmed_changes_are_seen_by_every_search_after_them(shop):
-    """Never is an item found that is gone, and none is missing or found twice."""
+    """No deleted item is found, and no item is missing or found twice."""
 
     def live(number):
         with client_of(server) as client:

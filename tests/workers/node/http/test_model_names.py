@@ -1,4 +1,4 @@
-"""Names of models in paths: with slashes, and names that no model can have."""
+"""Models whose names have slashes, and names that no model can have."""
 
 from __future__ import annotations
 

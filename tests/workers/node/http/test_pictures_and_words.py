@@ -61,7 +61,7 @@ def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):
     refused(client.get("/picture", params={"id": "new"}), 404, "no_picture")
 
 
-def test_what_cannot_be_described_is_refused_with_the_reason(client):
+def test_pictures_and_words_that_cannot_be_described_are_refused(client):
     bomb = base64.b64encode(png_that_says(60_000, 60_000)).decode()
     refusal = refused(client.post("/search", json={"picture": bomb}), 400, "bad_picture")
     assert "16,000,000 pixels" in refusal

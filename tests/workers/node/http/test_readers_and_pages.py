@@ -61,25 +61,25 @@ def test_a_reader_reads_and_does_nothing_else(private):
 
 def test_a_browser_reads_by_a_cookie_that_cannot_write_nor_give_the_token(private):
     refused(private.post("/session"), 401, "unauthorized")
-    given = private.post("/session", headers=bearer(TOKEN))
-    assert given.status_code == 204
-    headers = given.headers["set-cookie"]
-    assert "HttpOnly" in headers
-    assert "SameSite=strict" in headers
-    assert TOKEN not in headers
+    session = private.post("/session", headers=bearer(TOKEN))
+    assert session.status_code == 204
+    set_cookie = session.headers["set-cookie"]
+    assert "HttpOnly" in set_cookie
+    assert "SameSite=strict" in set_cookie
+    assert TOKEN not in set_cookie
     assert private.get("/models").status_code == 200
     assert private.get("/search?id=i1").status_code == 200
     refused(private.post("/feedback", content=next(events(1))), 401, "unauthorized")
     refused(private.post("/models/shop/pin"), 401, "unauthorized")
-    (name, value) = headers.partition(";")[0].split("=", 1)
+    (name, value) = set_cookie.partition(";")[0].split("=", 1)
     private.cookies.clear()
     for cookie in (f"{name}={value[:-1]}", f"{name}=", f"other={value}", "a;;;=b", f"{name}={TOKEN}"):
         refused(private.get("/models", headers={"cookie": cookie}), 401, "unauthorized")
 
 
 def test_cookies_of_other_programs_on_the_host_do_not_hide_the_one_of_a_node(private):
-    given = private.post("/session", headers=bearer(TOKEN))
-    own = given.headers["set-cookie"].partition(";")[0]
+    session = private.post("/session", headers=bearer(TOKEN))
+    own = session.headers["set-cookie"].partition(";")[0]
     private.cookies.clear()
     for other in (
         'prefs={"theme":1}',
@@ -90,8 +90,8 @@ def test_cookies_of_other_programs_on_the_host_do_not_hide_the_one_of_a_node(pri
         'a="',
         "name=Zo\u00eb Smith".encode("latin-1"),
     ):
-        brought = other if isinstance(other, bytes) else other.encode()
-        for cookies in (brought + b"; " + own.encode(), own.encode() + b";" + brought):
+        other_cookie = other if isinstance(other, bytes) else other.encode()
+        for cookies in (other_cookie + b"; " + own.encode(), own.encode() + b";" + other_cookie):
             assert private.get("/models", headers={"cookie": cookies}).status_code == 200, cookies
 
 
@@ -123,24 +123,24 @@ def test_a_rate_counts_by_the_clock():
     now = 100.0
     access = Access("", {"page": NamedToken(token="t" * 16, role="read", max_per_s=2)}, clock=lambda: now)
 
-    def let_in():
+    def is_admitted():
         try:
             access.admit(bearer("t" * 16), is_open=True)
         except AccessError:
             return False
         return True
 
-    assert [let_in() for _ in range(3)] == [True, True, False]
+    assert [is_admitted() for _ in range(3)] == [True, True, False]
     now += 0.5
-    assert [let_in() for _ in range(2)] == [True, False]
+    assert [is_admitted() for _ in range(2)] == [True, False]
     now += 1000.0
-    assert [let_in() for _ in range(3)] == [True, True, False]
+    assert [is_admitted() for _ in range(3)] == [True, True, False]
 
 
 def preflight(client, origin, path="/search"):
-    asked = {"origin": origin, "access-control-request-method": "POST",
-             "access-control-request-headers": "authorization,content-type"}  # fmt: skip
-    return client.options(path, headers=asked)
+    headers = {"origin": origin, "access-control-request-method": "POST",
+               "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+    return client.options(path, headers=headers)
 
 
 def test_only_pages_that_are_named_may_ask_from_a_browser(shop):
@@ -179,7 +179,7 @@ def test_a_named_page_may_teach_a_node_of_this_machine_and_any_page_may_not(shop
         (False, (), -1, r"max_per_s is -1"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(private, origins, rate, expected):
+def test_settings_that_nobody_can_mean_are_refused(private, origins, rate, expected):
     named = {"page": NamedToken(token="t" * 16, role="read", max_per_s=rate)} if not private else {}
     with pytest.raises(ConfigurationError, match=expected):
         check_pages(private, origins, named, Access("", named))
@@ -194,9 +194,9 @@ def test_an_answer_that_a_client_has_is_not_sent_again_until_something_moves(sho
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
         assert client.get("/search?id=i1&expand=3", headers=tag).status_code == 200
         own = first.headers["etag"]
-        # Lists with and without a space, a tag that a proxy made a strong one, and any answer there is.
-        for known in (f'"x", {own}', f'"x",{own},"y"', own.removeprefix("W/"), "*"):
-            assert client.get("/search?id=i1", headers={"if-none-match": known}).status_code == 304
+        # Lists with and without a space, a tag that a proxy turned into a strong one, and a star for any tag.
+        for tags in (f'"x", {own}', f'"x",{own},"y"', own.removeprefix("W/"), "*"):
+            assert client.get("/search?id=i1", headers={"if-none-match": tags}).status_code == 304
         for other in (f'"{own}"', own[:-2] + '"', own.strip('W/"'), '"*"', ""):
             assert client.get("/search?id=i1", headers={"if-none-match": other}).status_code == 200
         assert client.get("/search?id=nobody", headers={"if-none-match": "*"}).status_code == 404
@@ -241,8 +241,8 @@ def test_long_answers_are_packed_for_who_can_unpack_them(shop):
         for refusal in ("gzip;q=0", "gzip; q=0.0, identity", "br, GZIP ;Q=0.000"):
             unpacked = client.get("/schema", headers={"accept-encoding": refusal})
             assert ("content-encoding" in unpacked.headers, unpacked.headers["vary"]) == (False, plain.headers["vary"])
-        for wish in ("gzip;q=0.5", "br;q=0, gzip", "deflate, gzip;q=1.0"):
-            assert client.get("/schema", headers={"accept-encoding": wish}).headers["content-encoding"] == "gzip"
+        for accepted in ("gzip;q=0.5", "br;q=0, gzip", "deflate, gzip;q=1.0"):
+            assert client.get("/schema", headers={"accept-encoding": accepted}).headers["content-encoding"] == "gzip"
         short = client.get("/search?id=i1&k=3", headers={"accept-encoding": "gzip"})
         assert "content-encoding" not in short.headers
 

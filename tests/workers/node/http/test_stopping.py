@@ -1,4 +1,4 @@
-"""A node that is told to end while its feedback log takes no events: what its log says of requests given up."""
+"""A node that is told to end while its feedback log takes no events logs how many requests it gave up."""
 
 from __future__ import annotations
 

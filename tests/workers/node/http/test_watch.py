@@ -1,4 +1,4 @@
-"""What a node shows to whoever watches: items, pictures, steps, kept versions, live events, and the console's files."""
+"""What a node shows to watchers: items, pictures, steps, kept versions, live events, and the console's files."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(shop, client):
 
 
 def test_items_are_listed_with_their_labels_and_found_by_them(shop):
-    known = Attributes.of_items([("i5", {"label": "Blue Mug"}), ("i7", {"colour": "blue"})])
-    with shop.serving(attributes=lambda model: known) as node, asking(node) as client:
+    attributes = Attributes.of_items([("i5", {"label": "Blue Mug"}), ("i7", {"colour": "blue"})])
+    with shop.serving(attributes=lambda model: attributes) as node, asking(node) as client:
         answer = client.get("/items", params={"offset": 5, "limit": 3}).json()
         assert (answer["items"], answer["labels"]) == (["i5", "i6", "i7"], ["Blue Mug", None, None])
         answer = client.get("/items", params={"find": "blue"}).json()
@@ -109,16 +109,16 @@ def test_history_steps_and_a_look_into_a_version_are_reported(shop, node, client
     assert [line["version"] for line in client.get("/models/shop/history?last=1").json()["lines"]] == [20]
     steps = client.get("/models/shop/steps").raise_for_status().json()["steps"]
     assert [step["version"] for step in steps][-1] == 20
-    held = client.get("/models/shop/inspect").raise_for_status().json()
-    assert (held["version"], held["learner"], held["weighed"]) == (20, "lomdml", "modality")
-    assert set(held["weights"]) == set(shop.catalogue.dims)
+    inspected = client.get("/models/shop/inspect").raise_for_status().json()
+    assert (inspected["version"], inspected["learner"], inspected["weighed"]) == (20, "lomdml", "modality")
+    assert set(inspected["weights"]) == set(shop.catalogue.dims)
     assert client.get("/models/shop/inspect?version=0").json()["version"] == 0
     assert "no version 7 is kept" in refused(client.get("/models/shop/inspect?version=7"), 404, "not_kept")
     for path in ("history", "steps", "inspect"):
         assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
 
 
-def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
+def test_a_stream_reports_the_live_version_first_and_then_each_new_one(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         learn(shop, node)
@@ -128,7 +128,7 @@ def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
         assert next_step(lines)["version"] == 40
 
 
-def test_a_withheld_version_and_drift_are_reported_in_a_second(shop, node):
+def test_a_withheld_version_and_drift_are_reported_in_the_stream(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         shop.learn()
@@ -138,15 +138,15 @@ def test_a_withheld_version_and_drift_are_reported_in_a_second(shop, node):
         shop.store.note("shop", shop.epoch, "drift", "mistakes rose")
         remark = next_step(lines)
         assert (remark["what"], remark["version"], remark["reason"]) == ("drift", 0, "mistakes rose")
-        # What was told is not told again.
+        # A remark is reported once.
         learn(shop, node)
         assert next_step(lines)["what"] == "new_version"
 
 
 def test_streams_end_when_the_server_stops(node):
     with listening(node) as server, streaming(server) as lines:
-        stopped = threading.Timer(0.2, server.stop)
-        stopped.start()
+        timer = threading.Timer(0.2, server.stop)
+        timer.start()
         assert list(lines)[-1] == ""
 
 
@@ -185,7 +185,7 @@ def test_streams_that_are_asked_for_at_once_are_counted_too(node, monkeypatch):
 
 
 def stream_status(client):
-    """What a node answers who asks for a stream, and leaves."""
+    """The status with which a node answers a request for a stream, which then ends."""
     with client.stream("GET", "/events") as response:
         return response.status_code
 
@@ -221,20 +221,26 @@ def test_the_console_is_served_with_a_policy_that_lets_nothing_else_in(client):
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for name in re.findall(r'(?:src|href)="([^"#]+)"', page.text):
+    names = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert "main.js" in names
+    for name in names:
         assert client.get(f"/console/{name}").raise_for_status().content == console.FILES[name]
     assert "'nothing.js'" in refused(client.get("/console/nothing.js"), 404, "not_found")
     assert client.get("/console/..%2Fapi.py").status_code == 404
 
 
 def test_modules_of_the_console_import_only_files_that_are_there():
+    imported = set()
     for name, content in console.FILES.items():
         text = content.decode()
         if name.startswith("uplot"):
             continue
         for module in re.findall(r'from "([^"]+)"', text):
-            assert normpath(f"{dirname(name)}/{module}").lstrip("/") in console.FILES, name
+            path = normpath(f"{dirname(name)}/{module}").lstrip("/")
+            assert path in console.FILES, name
+            imported.add(path)
         assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}, name
+    assert len(imported) > 5
 
 
 def test_the_chart_library_is_the_release_whose_licence_lies_beside_it():

@@ -1,4 +1,4 @@
-"""Searches while items come, change and go: exact for the items that there are."""
+"""Searches while items come, change and go are exact for the items that there are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expected(metric, catalogue, twin, ids):
 
 
 def check(view, catalogue, twin, metric, draw):
-    """A page of neighbours is what brute force finds; nothing is answered twice, or after it went."""
+    """Check that an answer is what brute force finds, and has no item twice and no deleted one."""
     ids = list(draw.choice(list(twin.vectors), draw.integers(1, 3), replace=False))
     k = int(draw.integers(1, ITEMS))
     answer = view.search(view.items(ids), k).items
@@ -108,8 +108,8 @@ def test_room_grows_twice_from_the_same_rows_without_a_mix_up():
     room.rows[:] = 1
     first, second = room.grown(np.full((1, 3), 2.0)), room.grown(np.full((1, 3), 3.0))
     assert (first.rows[2, 0], second.rows[2, 0], len(room.rows)) == (2, 3, 2)
-    much = first.grown(np.zeros((1000, 3)))
-    assert (len(much.rows), much.rows[2, 0], first.rows.shape) == (1003, 2, (3, 3))
+    larger = first.grown(np.zeros((1000, 3)))
+    assert (len(larger.rows), larger.rows[2, 0], first.rows.shape) == (1003, 2, (3, 3))
 
 
 def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):
@@ -126,15 +126,15 @@ def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):
     assert {"i3", "i4"} & {item.id for item in view.search(view.items(["i0"]), ITEMS).items} == set()
 
 
-def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(shop, monkeypatch):
+def test_an_item_deleted_while_a_gallery_is_embedded_is_not_in_it(shop, monkeypatch):
     embedding, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments):
-        made = embedded_view(*arguments)
+        view = embedded_view(*arguments)
         if threading.current_thread().name.startswith("omdml-embed"):
             embedding.set()
             assert go_on.wait(30)
-        return made
+        return view
 
     monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", slowly)
     with shop.serving(patience_s=0.0) as node:

@@ -1,4 +1,4 @@
-"""Several queries, mixed ones, expansion and explanation: as brute force says, and over HTTP."""
+"""Several queries in one search, mixed queries, expansion and explanation, against brute force and over HTTP."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PARTS = {
 def test_parts_of_a_distance_add_up_to_it_under_every_metric(count, seed, kind):
     table, learned = features(count, seed), random_metric(kind, seed)
     index = (Gallery if learned.euclidean else ScoredGallery)(learned, table)
-    # an item, the mean of some, vectors that are no item's
+    # The queries are an item, the mean of two, and vectors that no item has.
     vectors = {name: x[:1] + 0.1 for name, x in table.items()}
     for query in (query_of_row(0), Query(np.array([0, 1])), Query(np.empty(0, np.int64), vectors)):
         hits = index.nearest(query, 5)
@@ -95,8 +95,8 @@ def test_several_queries_are_answered_as_each_alone(count, seed, k, queries, sha
     table, draw = features(count, seed), np.random.default_rng(seed)
     gallery = Gallery(metric(seed), table)
     among = None if share is None else draw.random(count) < share
-    asked = [Query(np.unique(draw.integers(0, count, 2)), among=among) for _ in range(queries)]
-    for query, hits in zip(asked, nearest_each(gallery, asked, k), strict=True):
+    together = [Query(np.unique(draw.integers(0, count, 2)), among=among) for _ in range(queries)]
+    for query, hits in zip(together, nearest_each(gallery, together, k), strict=True):
         alone = gallery.nearest(query, k)
         assert hits.rows.tolist() == alone.rows.tolist()
         assert hits.distances.tolist() == alone.distances.tolist()
@@ -154,8 +154,8 @@ def client(shop):
         yield client
 
 
-def answer_to(client, **asked):
-    return client.post("/search", json=asked).raise_for_status().json()
+def answer_to(client, **query):
+    return client.post("/search", json=query).raise_for_status().json()
 
 
 def vectors(row, name=None):
@@ -183,16 +183,19 @@ def test_a_mix_of_items_and_vectors_asks_for_their_mean(client):
 @pytest.mark.parametrize("mapped", [False, True], ids=["features", "mapped"])
 def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_path, mapped):
     whole = catalogue(tmp_path / "items", mapped=True)
-    seen = whole.in_coordinates("mapped" if mapped else "features")
-    given = {"shape": np.array([vectors(5)["shape"]])}
+    catalogue_view = whole.in_coordinates("mapped" if mapped else "features")
+    shape_alone = {"shape": np.array([vectors(5)["shape"]])}
     scaled = {"shape": whole.scale({name: np.array([x]) for name, x in vectors(5).items()})["shape"]}
     filled = Filling(whole.features)(scaled)
-    expected = dict.fromkeys(seen.dims, whole.map.apply(filled)) if mapped else filled
-    made = seen.scale_some(given)
-    assert made.keys() == expected.keys()
-    assert all(np.array_equal(made[name], expected[name]) for name in made)
-    every = {name: np.array([x]) for name, x in vectors(5).items()}
-    assert all(np.array_equal(x, seen.scale_some(every)[name]) for name, x in seen.scale(every).items())
+    expected = dict.fromkeys(catalogue_view.dims, whole.map.apply(filled)) if mapped else filled
+    completed = catalogue_view.scale_some(shape_alone)
+    assert completed.keys() == expected.keys()
+    assert all(np.array_equal(completed[name], expected[name]) for name in completed)
+    all_modalities = {name: np.array([x]) for name, x in vectors(5).items()}
+    assert all(
+        np.array_equal(x, catalogue_view.scale_some(all_modalities)[name])
+        for name, x in catalogue_view.scale(all_modalities).items()
+    )
 
 
 def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
@@ -206,7 +209,7 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
     refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
 
 
-def test_explain_tells_parts_over_http_and_only_if_asked(client):
+def test_parts_of_distances_come_over_http_only_if_explain_is_asked_for(client):
     plain = answer_to(client, id="i5", k=3)["items"]
     assert all("parts" not in item for item in plain)
     answers = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]
@@ -219,16 +222,16 @@ def test_explain_tells_parts_over_http_and_only_if_asked(client):
 
 def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
     with shop.serving(expand=lambda model: 5) as node, asking(node) as client:
-        configured, asked, off = (
+        configured, expanded, off = (
             answer_to(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
         )
-    assert configured == asked
+    assert configured == expanded
     assert [item["id"] for item in off] == shop.expected(shop.learner.version, "i5", 50)[0]
-    assert [entry["distance"] for entry in off] != [entry["distance"] for entry in asked]
+    assert [entry["distance"] for entry in off] != [entry["distance"] for entry in expanded]
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "expected"),
+    ("body", "error", "expected"),
     [
         ({"queries": []}, "invalid", "queries"),
         ({"queries": [{"id": "i1"}] * 101, "k": 1}, "invalid", "queries"),
@@ -241,20 +244,20 @@ def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
         ({"id": "i1", "expand": -1}, "invalid", "expand"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_saying_why(client, asked, error, expected):
-    assert expected in refused(client.post("/search", json=asked), 400, error)
+def test_options_that_make_no_sense_are_refused_saying_why(client, body, error, expected):
+    assert expected in refused(client.post("/search", json=body), 400, error)
 
 
 def test_an_error_says_which_of_several_queries_it_is_about(client):
-    asked = [{"id": "i1"}, {"ids": ["i2", "no item"]}]
-    text = refused(client.post("/search", json={"queries": asked}), 404, "unknown_item")
+    queries = [{"id": "i1"}, {"ids": ["i2", "no item"]}]
+    text = refused(client.post("/search", json={"queries": queries}), 404, "unknown_item")
     assert text.startswith("query 2: ")
     # A single query has no number.
-    alone = refused(client.post("/search", json=asked[1]), 404, "unknown_item")
+    alone = refused(client.post("/search", json=queries[1]), 404, "unknown_item")
     assert text == f"query 2: {alone}"
 
 
-def test_a_comparison_tells_both_answers_and_who_moved(shop):
+def test_a_comparison_has_both_answers_and_the_items_that_moved(shop):
     with shop.serving() as node, asking(node) as client:
         first = shop.learner.version
         shop.learn(300)

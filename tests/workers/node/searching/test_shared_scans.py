@@ -1,8 +1,9 @@
-"""Searches that come at once: one scan answers many of them, and each gets what it would have got alone."""
+"""Searches that come at once: one scan answers many of them, and each gets the same answer as alone."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 import httpx
@@ -47,7 +48,7 @@ def scans(request, node, monkeypatch):
 
 
 def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
-    """What searches answer that all come in one turn of the loop, or their errors."""
+    """The answers, or errors, of searches that all come in one turn of the event loop."""
     view, searches = node.view("shop"), SharedScans(node)
     searches._most_scans = most_scans or searches._most_scans
 
@@ -198,6 +199,18 @@ def test_every_search_of_a_group_is_counted(node, scans):
     before = count() or 0
     searched(node, [f"i{number}" for number in range(10)])
     assert count() - before == 10
+
+
+def test_big_searches_run_beside_the_event_loop(shop, node, monkeypatch):
+    threads, answers = [], node.answers
+    monkeypatch.setattr(node, "answers", lambda *query: threads.append(threading.current_thread()) or answers(*query))
+    with asking(node) as client:
+        for inline_work in (math.inf, 0):
+            monkeypatch.setattr(shared_scans, "INLINE_WORK", inline_work)
+            body = client.get("/search", params={"id": "i5", "k": 3}).json()
+            assert [item["id"] for item in body["items"]] == shop.expected(shop.learner.version, "i5", 3)[0]
+    of_small_search, of_big_search = threads
+    assert of_small_search is not of_big_search
 
 
 def test_many_clients_over_http_get_their_own_answers(shop, node):

@@ -17,7 +17,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
-from omdml.workers.operate.history.archived import by_chunk, look, pieces
+from omdml.workers.operate.history.archived import by_chunk, find_records, pieces
 from tests.support.files.replays import LoggedShop
 from tests.support.learning.histories import History
 from tests.support.worlds import events
@@ -29,7 +29,7 @@ def omdml(shop, *arguments):
     return CliRunner().invoke(main, [*arguments, "-c", str(shop.file)])
 
 
-def archived(history, folder, begins=0):
+def archived(history, folder):
     extents = [
         Extent(partition, history.log.start(partition), history.log.end(partition), None)
         for partition in history.log.partitions
@@ -38,7 +38,7 @@ def archived(history, folder, begins=0):
 
 
 def read(folder, number, span=64, topic_id=None):
-    result = look([str(folder)], number, topic_id)
+    result = find_records([str(folder)], number, topic_id)
     return [record for piece in pieces(result, 2 * span) for _, some in by_chunk(piece, span) for record in some]
 
 
@@ -53,7 +53,7 @@ def test_an_archive_that_grows_holds_every_record_as_it_was(history, tmp_path, m
     assert archived(history, tmp_path / "grown") == 0
 
 
-def test_what_retention_deleted_before_it_was_archived_is_covered_by_no_file(history, tmp_path):
+def test_a_log_that_lost_records_before_they_were_archived_is_refused(history, tmp_path):
     history.tell(100)
     archived(history, tmp_path / "grown")
     history.tell(100, seed=1)
@@ -132,8 +132,8 @@ def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, t
     path = tmp_path / "spark.parquet"
     as_spark_writes(history, path)
     with pytest.raises(SourceError, match=r"no column topic_id, .*: pass --topic-id"):
-        look([str(path)], 2, None)
-    result = look([str(path)], 2, history.log.topic_id)
+        find_records([str(path)], 2, None)
+    result = find_records([str(path)], 2, history.log.topic_id)
     assert (result.partition, result.begin, result.end, result.covers) == (history.home, 0, 150, ())
     (piece,) = pieces(result, 4096)
     ((_, records),) = by_chunk(piece, 4096)
@@ -148,9 +148,9 @@ def test_files_of_several_logs_or_without_the_models_partition_are_refused(histo
     other = History(tmp_path / "other")
     other.tell(20)
     with pytest.raises(SourceError, match="the input is of several logs, expected one"):
-        look([str(tmp_path / "archive"), other.archived(20)], 2, None)
+        find_records([str(tmp_path / "archive"), other.archived(20)], 2, None)
     with pytest.raises(SourceError, match="no record of partition 7, where the model lives"):
-        look([str(tmp_path / "archive")], 7, None)
+        find_records([str(tmp_path / "archive")], 7, None)
 
 
 @pytest.mark.parametrize(
@@ -184,21 +184,21 @@ def test_a_file_that_says_no_offsets_that_it_covers_is_refused(tmp_path, note):
     table = pa.table({"partition": [2], "offset": [1], "value": [b"x"]}).replace_schema_metadata({archive.COVERS: note})
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(SourceError, match="what it says of its offsets cannot be read"):
-        look([str(tmp_path)], 2, "log")
+        find_records([str(tmp_path)], 2, "log")
 
 
 def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, tmp_path):
-    """Without checksums, other events would be made of it: some values are stored as they are."""
+    """Without checksums, a damaged byte would change an event, because some values are stored as they are."""
     history.tell(100)
     history.archived(100)
     (path,) = (tmp_path / "archive").rglob("*.parquet")
-    content, right, messages = path.read_bytes(), read(tmp_path / "archive", 2), []
+    content, records, messages = path.read_bytes(), read(tmp_path / "archive", 2), []
     # The footer comes after all records, and its length is in the last eight bytes.
     end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    for place in range(4, end, 37):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    for position in range(4, end, 37):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         try:
-            assert read(tmp_path / "archive", 2) == right, place
+            assert read(tmp_path / "archive", 2) == records, position
         except SourceError as error:
             messages.append(str(error))
     assert len(messages) > 10
@@ -208,8 +208,8 @@ def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, t
 def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path):
     history.tell(30)
     folder = history.archived(30)
-    twisted = history.log.read(history.home, 0, 10)
+    records = history.log.read(history.home, 0, 10)
     archive.put_file(tmp_path / "archive" / "x.parquet", 0, 10, [msgspec.structs.replace(
-        record, value=record.value + b" ") for record in twisted])  # fmt: skip
+        record, value=record.value + b" ") for record in records])  # fmt: skip
     with pytest.raises(SourceError, match="two different events with offset 0"):
         history.summed(folder)

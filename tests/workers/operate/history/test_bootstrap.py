@@ -13,7 +13,7 @@ from omdml.learners import DCA
 from omdml.streams.placement import PlacementChanged
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
-from omdml.workers.operate.history.archived import look
+from omdml.workers.operate.history.archived import find_records
 from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Dask, Processes, Spark, alone
 from tests.formats.samples import HERE
@@ -47,7 +47,7 @@ def test_an_archive_and_a_worker_take_what_a_worker_alone_takes(tmp_path, seed):
 
 
 def same_bytes(history, engine, chunks):
-    """Whether an engine makes what one process makes chunk by chunk."""
+    """Whether an engine makes the bytes that one process makes chunk by chunk."""
     archive = history.archived(430)
     alone, shared = history.summed(archive, chunks=1), history.summed(archive, engine, chunks=chunks)
     # Repeats that lie in an earlier chunk are seen only when the chunks are put together.
@@ -205,7 +205,7 @@ def test_a_worker_that_takes_the_model_back_always_keeps_it(history, monkeypatch
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, monkeypatch, replace):
+def test_a_model_that_a_worker_takes_back_twice_still_begins(history, monkeypatch, replace):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
     replace_in_store, times = store.replace, iter(range(2))
@@ -288,7 +288,7 @@ def extent(history, begin=0, end=200):
 )  # fmt: skip
 def test_an_archive_that_does_not_join_the_log_is_refused(history, begin, end, log, says):
     history.tell(200)
-    result = look([history.archived(end, begin=begin)], 2, None)
+    result = find_records([history.archived(end, begin=begin)], 2, None)
     with pytest.raises(GapError, match=says):
         check_range(result, extent(history, *log), history.name, accept_gap=False)
     if "reaches" not in says:
@@ -297,14 +297,16 @@ def test_an_archive_that_does_not_join_the_log_is_refused(history, begin, end, l
 
 def test_an_archive_that_reaches_further_back_than_the_log_joins_it(history):
     history.tell(200)
-    check_range(look([history.archived(100)], 2, None), extent(history, 70, 200), history.name, accept_gap=False)
+    check_range(
+        find_records([history.archived(100)], 2, None), extent(history, 70, 200), history.name, accept_gap=False
+    )
 
 
 def test_an_archive_of_another_log_is_refused(history, tmp_path):
     history.tell(50)
     other = History(tmp_path / "other")
     other.tell(50)
-    result = look([other.archived(50)], 2, None)
+    result = find_records([other.archived(50)], 2, None)
     with pytest.raises(GapError, match=f"is of log {other.log.topic_id}, and this one is {history.log.topic_id}"):
         check_range(result, extent(history), history.name, accept_gap=True)
 
@@ -346,5 +348,6 @@ def test_an_archive_without_an_event_of_the_model_begins_nothing(history):
 
 
 def test_a_chunk_is_as_long_as_the_tests_say(history):
-    history.tell(SPAN)
+    history.tell(SPAN + 1)
     assert history.summed(history.archived(SPAN)).chunks == 1
+    assert history.summed(history.archived(SPAN + 1, "longer")).chunks == 2

@@ -48,11 +48,11 @@ export async function healthPage(place) {
     refill(node, tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(status.stale_seconds > 0 ? "warn" : "good", status.stale_seconds > 0 ? `${seconds(status.stale_seconds)} behind` : "up to date"));
     redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["click to live, 99 of 100", "number"], ["live since", ""], ["note", "wide"]],
-      status.models.map((one) => (one.ready
-        ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
-          one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`
-            : one.store_fell_back ? "the store has an older version than this, or none. While the store is empty, do not restart this node: see the runbook, OmdmlStoreChanged" : one.pinned ? "pinned" : ""]
-        : [one.model, tag("bad", "does not answer"), "", "", "", "", "", "", one.refused?.reason ?? "nothing was published yet"])), "Models"));
+      status.models.map((model) => (model.ready
+        ? [model.model, tag("good", "answers"), whole(model.version), model.learner, whole(model.items), seconds(model.freshness?.p50_s), seconds(model.freshness?.p99_s), day(model.live_since),
+          model.refused ? `version ${whole(model.refused.live)} cannot be served: ${model.refused.reason}`
+            : model.store_fell_back ? "the store has an older version than this, or none. While the store is empty, do not restart this node: see the runbook, OmdmlStoreChanged" : model.pinned ? "pinned" : ""]
+        : [model.model, tag("bad", "does not answer"), "", "", "", "", "", "", model.refused?.reason ?? "nothing was published yet"])), "Models"));
   }
 
   async function refreshAll() {
@@ -73,11 +73,11 @@ export async function healthPage(place) {
       ...(warnings ? [el("span", { className: "unseen" }, ", "), tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []));
     lookedAt.textContent = `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`;
     refill(facts, ...factsOf(status));
-    const sorted = seen.findings.toSorted((one, other) => RANK[one.level] - RANK[other.level]);
-    const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text, one.level === "ok" ? "" : more(one.check, seen.links?.runbook)));
+    const sorted = seen.findings.toSorted((finding, other) => RANK[finding.level] - RANK[other.level]);
+    const item = (finding) => el("li", {}, tag(TAG[finding.level], finding.level), el("b", {}, finding.check), el("span", { className: "text" }, finding.text, finding.level === "ok" ? "" : more(finding.check, seen.links?.runbook)));
     refill(board, ...(seen.links?.grafana ? [outside(seen.links.grafana, "Grafana")] : []));
-    refill(findings, ...sorted.filter((one) => one.level !== "ok").map(item));
-    const fine = sorted.filter((one) => one.level === "ok");
+    refill(findings, ...sorted.filter((finding) => finding.level !== "ok").map(item));
+    const fine = sorted.filter((finding) => finding.level === "ok");
     well.hidden = fine.length === 0;
     well.firstChild.textContent = `${fine.length} ${fine.length === 1 ? "check" : "checks"} found nothing wrong`;
     refill(well.lastChild, ...fine.map(item));
@@ -89,7 +89,7 @@ export async function healthPage(place) {
       partitions.replaceChildren(el("p", {}, tag("bad", "not readable"), ` ${problems.log ?? ""}`));
       return;
     }
-    const rows = log.partitions.map((one) => [String(one.number), whole(one.lag), one.owner ? one.owner : tag("bad", "nobody reads it"), one.models === null ? "" : whole(one.models), one.wrong]);
+    const rows = log.partitions.map((partition) => [String(partition.number), whole(partition.lag), partition.owner ? partition.owner : tag("bad", "nobody reads it"), partition.models === null ? "" : whole(partition.models), partition.wrong]);
     refill(partitions, el("p", { className: "soft" }, `${log.name}, ${log.workers.length} ${log.workers.length === 1 ? "worker" : "workers"}`),
       rows.length ? table([["partition", ""], ["events not saved yet", "number"], ["owner", ""], ["models", "number"], ["problem", "wide"]], rows, "Partitions") : el("p", {}, "No partition yet: the first event makes the log."));
   }

@@ -72,7 +72,7 @@ export async function lettersPage(place, { model }) {
     const body = { positions };
     return el("button", { type: "button", aria: { label: text + which }, on: {
       click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
-        const focused = [...list.children].findIndex((one) => one.contains(document.activeElement));
+        const focused = [...list.children].findIndex((entry) => entry.contains(document.activeElement));
         const { settled, left } = await post(`/letters/${verb}`, body);
         const [why] = Object.keys(left);
         const done = verb === "resend" ? "sent again" : "dismissed";

@@ -54,7 +54,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   const news = el("p", { className: "news", hidden: true });
   const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
-  const picker = new Picker(model, (one) => trying(() => search(one)));
+  const picker = new Picker(model, (item) => trying(() => search(item)));
   let typing = 0;
   const find = el("input", {
     type: "search", placeholder: items.labels ? "Find an item" : "Find an id", autocomplete: "off", aria: { label: `Find an item by its id${items.labels ? " or label" : ""}` },
@@ -80,13 +80,13 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   });
   const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
 
-  async function search(one) {
-    const { id } = one;
+  async function search(item) {
+    const { id } = item;
     if (id !== state.query?.id) begin({ id });
-    begunFrom.set(model, one);
-    shown.replaceChildren(...(items.pictures ? [picture(model, one, true)] : []), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
+    begunFrom.set(model, item);
+    shown.replaceChildren(...(items.pictures ? [picture(model, item, true)] : []), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(item), labelOf(item) !== id && el("p", { className: "soft id" }, id)));
     picker.choose(id);
-    await first(labelOf(one));
+    await first(labelOf(item));
   }
 
   /** Search by words, vectors or a picture; `looks` shows what was asked, `description` says what it is. */
@@ -175,14 +175,14 @@ export async function tryPage(place, { model, query, remember, onStep }) {
       return ask();
     });
     if (asked !== state.asked) return false;
-    const before = state.shown.map((one) => one.id);
-    state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
+    const before = state.shown.map((item) => item.id);
+    state.shown = answer.items.map((item) => ({ ...item, was: before.indexOf(item.id) }));
     key.replaceChildren(el("span", {}, numbersOf(answer)), ...legend(answer.items));
     trouble.hidden = true;
     state.serial = answer.serial;
     state.version = answer.version;
     state.interleaved = answer.interleaved ?? null;
-    state.moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
+    state.moved = before.length ? state.shown.filter((item, rank) => item.was !== rank).length : 0;
     drawResults(before.length > 0);
     about.textContent = `version ${answer.version.toLocaleString("en")}, answered in ${seconds(answer.took_s)}`;
     return true;
@@ -191,29 +191,29 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   function drawResults(compare) {
     results.dataset.of = state.query.id ?? "";
     results.ariaBusy = "false";
-    cards.replace(state.shown.map((one, rank) => card(one, rank, compare)), compare);
+    cards.replace(state.shown.map((item, rank) => card(item, rank, compare)), compare);
     drawMarks();
   }
 
-  function card(one, rank, compare) {
-    const moved = compare ? arrow(one.was, rank) : null;
-    const name = [`${rank + 1}. ${labelOf(one)}`, moved && (moved.ariaLabel ?? moved.textContent)].filter(Boolean).join(", ");
+  function card(item, rank, compare) {
+    const moved = compare ? arrow(item.was, rank) : null;
+    const name = [`${rank + 1}. ${labelOf(item)}`, moved && (moved.ariaLabel ?? moved.textContent)].filter(Boolean).join(", ");
     const button = (mark, className, text, key, label) => el("button", {
-      className, type: "button", tabIndex: -1, data: { mark }, aria: { pressed: "false", keyshortcuts: key, label: `${label}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
+      className, type: "button", tabIndex: -1, data: { mark }, aria: { pressed: "false", keyshortcuts: key, label: `${label}: ${labelOf(item)}` }, on: { click: () => setMark(item.id, mark) },
     }, text);
-    return el("div", { className: "card", data: { id: one.id, name }, aria: { role: "gridcell" } },
-      el("button", { className: "look", type: "button", tabIndex: -1, title: "Search from here", aria: { keyshortcuts: "Q", label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
-        items.pictures ? picture(model, one, true) : named(one)),
-      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), moved, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
-      items.pictures ? named(one) : el("p", { className: "soft more", dir: "auto" }, moreOf(one).join(", ")),
-      shares(one.parts),
+    return el("div", { className: "card", data: { id: item.id, name }, aria: { role: "gridcell" } },
+      el("button", { className: "look", type: "button", tabIndex: -1, title: "Search from here", aria: { keyshortcuts: "Q", label: `Search from ${labelOf(item)}` }, on: { click: () => trying(() => search(item)) } },
+        items.pictures ? picture(model, item, true) : named(item)),
+      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), moved, el("span", { className: "number", title: "Distance" }, item.distance.toPrecision(3))),
+      items.pictures ? named(item) : el("p", { className: "soft more", dir: "auto" }, moreOf(item).join(", ")),
+      shares(item.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "R", "Fits"), button("irrelevant", "no", "✗ not", "I", "Does not fit")));
   }
 
   /** Say of a result what a pointer on it shows. */
-  function explain(card, one) {
+  function explain(card, item) {
     const { title } = card.querySelector(".id");
-    const shown = [title === labelOf(one) ? "" : title, `distance ${one.distance.toPrecision(3)}`, card.querySelector(".parts")?.title];
+    const shown = [title === labelOf(item) ? "" : title, `distance ${item.distance.toPrecision(3)}`, card.querySelector(".parts")?.title];
     say(`${card.dataset.name}: ${shown.filter(Boolean).join(", ")}.`);
   }
 
@@ -238,17 +238,17 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   }
 
   function drawMarks() {
-    for (const one of cards.all) {
-      const mark = state.marks.get(one.dataset.id);
-      one.ariaLabel = [one.dataset.name, MARKED[mark]].filter(Boolean).join(", ");
-      one.classList.toggle("relevant", mark === "relevant");
-      one.classList.toggle("irrelevant", mark === "irrelevant");
-      for (const button of one.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", String(button.dataset.mark === mark));
+    for (const element of cards.all) {
+      const mark = state.marks.get(element.dataset.id);
+      element.ariaLabel = [element.dataset.name, MARKED[mark]].filter(Boolean).join(", ");
+      element.classList.toggle("relevant", mark === "relevant");
+      element.classList.toggle("irrelevant", mark === "irrelevant");
+      for (const button of element.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", String(button.dataset.mark === mark));
     }
     const fits = marked("relevant").length;
     const not = marked("irrelevant").length;
     const ready = fits > 0 && not > 0;
-    const places = new Set(cards.all.map((one) => one.dataset.id));
+    const places = new Set(cards.all.map((element) => element.dataset.id));
     const elsewhere = [...state.marks.keys()].filter((id) => !places.has(id)).length;
     const counts = `${fits} marked as fitting, ${not} as not fitting.${elsewhere ? ` ${elsewhere} of these ${elsewhere === 1 ? "is" : "are"} not on this page now.` : ""}`;
     const none = fits + not === 0;
@@ -256,7 +256,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     allow(curl, ready);
     allow(clear, !none);
     allow(undo, !none || state.sent);
-    for (const one of marking) one.hidden = !fromItem();
+    for (const hint of marking) hint.hidden = !fromItem();
     const words = !fromItem() ? "Marks need an item to compare with: open a result, and mark what is similar to it."
       : ready ? `${counts} Once sent, they cannot be taken back.`
         : none ? "Mark what fits and what does not." : `${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`;
@@ -308,7 +308,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
       waiting.late = true;
       follow.ask();
       const { models } = await get("/models").catch(() => ({ models: [] }));
-      if (state.waiting === waiting) say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
+      if (state.waiting === waiting) say(models.find((entry) => entry.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
     }, LATE_MS);
   }
 
@@ -348,10 +348,10 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const mark = { r: "relevant", i: "irrelevant" }[key];
     const card = cards.cardOf(press.target);
     // Until a new search is answered, the cards are those of the query before.
-    const one = state.shown.find(({ id }) => id === card?.dataset.id);
+    const item = state.shown.find(({ id }) => id === card?.dataset.id);
     if (card && mark) setMark(card.dataset.id, mark);
-    else if (one && key === "q") trying(() => search(one));
-    else if (one && key === "e") explain(card, one);
+    else if (item && key === "q") trying(() => search(item));
+    else if (item && key === "e") explain(card, item);
     else if (key === "u") undoMark();
     else if (key === "enter" && !press.target.closest?.("a, button")) trying(sendMarks);
     else return;
@@ -369,15 +369,15 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     document.removeEventListener("keydown", keys);
   };
   const start = () => (query ? itemOf(model, query, items) : begunFrom.get(model) ?? anyItem(model, items.total));
-  let one;
+  let item;
   try {
-    one = await start();
+    item = await start();
   } catch (error) {
     end();
     throw error;
   }
   // If somebody has searched meanwhile, that search stays.
-  if (!state.query) await trying(() => search(one));
+  if (!state.query) await trying(() => search(item));
   return end;
 }
 

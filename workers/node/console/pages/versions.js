@@ -53,7 +53,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   /** Ask again. If nobody on this page `asked` for it, rows do not move under a hand that may press one of their buttons. */
   async function refresh(asked = true) {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
-    described = models.find((one) => one.model === model) ?? null;
+    described = models.find((entry) => entry.model === model) ?? null;
     drawNow(lines.some((line) => line.what === "published" && line.version < described?.version));
     // A line about a publication stays as long as the version is kept. Lines about moves stay longer.
     const versions = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
@@ -110,7 +110,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   async function inspect() {
     const content = await get(`${path}/inspect`);
     const weights = Object.entries(content.weights).map(([name, weight]) => [name, percent(weight)]);
-    const tensors = content.tensors.map((one) => [one.name, one.shape.join(" × "), one.norm.toPrecision(4), one.largest.toPrecision(4), one.smallest.toPrecision(4), one.directions?.toFixed(1) ?? ""]);
+    const tensors = content.tensors.map((tensor) => [tensor.name, tensor.shape.join(" × "), tensor.norm.toPrecision(4), tensor.largest.toPrecision(4), tensor.smallest.toPrecision(4), tensor.directions?.toFixed(1) ?? ""]);
     held.replaceChildren(el("p", { className: "soft" }, `Version ${whole(content.version)}:`),
       ...(weights.length ? [table([[content.weighed, ""], ["weight", "number"]], weights, "Weights")] : []),
       table([["matrix", ""], ["shape", ""], ["norm", "number"], ["largest", "number"], ["smallest", "number"], ["directions", "number"]], tensors, "Matrices"),
@@ -139,28 +139,28 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   /** Compare again. Screen readers are told if somebody on this page `asked` for it. */
   async function compare(asked = true) {
     if (!query.value || !from.value || !to.value) return;
-    const mine = (turn += 1);
+    const ownTurn = (turn += 1);
     const id = query.value;
     remember(id);
     let answers;
     try {
-      answers = await Promise.all([itemOf(model, id, items), ...[from, to].map((one) =>
-        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) }))]);
+      answers = await Promise.all([itemOf(model, id, items), ...[from, to].map((select) =>
+        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(select.value === LIVE ? {} : { version: Number(select.value) }) }))]);
     } catch (error) {
-      if (mine === turn) refuse(error);
+      if (ownTurn === turn) refuse(error);
       throw error;
     }
-    if (mine !== turn) return;
+    if (ownTurn !== turn) return;
     trouble.hidden = true;
     const [item, before, after] = answers;
     shown.hidden = !items.pictures && labelOf(item) === id;
     refill(shown, ...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
-    const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
+    const ranks = new Map(before.items.map((result, rank) => [result.id, rank]));
     const column = (answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, titleOf(answer.version)),
-      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, items.pictures && picture(model, one, true),
-        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), named(one)))));
+      el("ol", { className: "results small" }, ...answer.items.map((result, rank) => el("li", { className: "card" }, items.pictures && picture(model, result, true),
+        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(result.id) ?? -1, rank) : null), named(result)))));
     refill(compared, column(before, null), column(after, ranks));
-    if (asked) tell(`${titleOf(before.version)}, and ${titleOf(after.version)}: ${after.items.filter((one, rank) => ranks.get(one.id) !== rank).length} of ${after.items.length} items moved.`);
+    if (asked) tell(`${titleOf(before.version)}, and ${titleOf(after.version)}: ${after.items.filter((result, rank) => ranks.get(result.id) !== rank).length} of ${after.items.length} items moved.`);
   }
 
   // A button does not change under the pointer: somebody about to press "Pin this" must not press "Unpin".

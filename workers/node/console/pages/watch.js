@@ -42,7 +42,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     new Chart("Clicks kept for judging", "About one click in fifty is never learned. How many of them does the live version order as people did, and how many did the start?", percent, () => [
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
-    new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
+    new Chart("Weights", "How much each part of the model counts. The parts are the descriptions of an item, or for dca the plain distance and two learned ones.", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => (step.what === "model_deleted" ? null : step.weights[name] ?? 0), colourOf(names, at)])),
     new Chart("Hedge's loss", "How wrong the parts of the model were so far. Each part counts by its weight. The loss stays below the bound.", count, () => [
       ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "console"
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 INDEX = "index.html"
 FILES_OF = "/console/"
-# Nothing from other machines, no script but these files, and no page around this one.
+# Pages load nothing from other machines, run no script but these files, and no other page may frame them.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -80,10 +80,10 @@ class ExperimentEndpoints:
         answers_of: Callable[[View, Search], Answers],
     ) -> Answer | None:
         # Items of earlier pages were drafted before those of this one.
-        whole = msgspec.structs.replace(asked, k=asked.k + asked.offset, offset=0)
-        own = single(answers_of(view, whole))
+        from_first = msgspec.structs.replace(asked, k=asked.k + asked.offset, offset=0)
+        own = single(answers_of(view, from_first))
         try:
-            other = single(answers_of(self._other_view(experiment), whole))
+            other = single(answers_of(self._other_view(experiment), from_first))
         except OmdmlError as error:
             experiment.tally.failed()
             log.debug("not_interleaved", experiment=experiment.name, error=str(error))

@@ -91,23 +91,23 @@ class SearchEndpoints:
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
         """What the view is asked; raises SearchError, which says which of several queries it is about."""
-        made: list[Query] = []
+        queries: list[Query] = []
         for number, query in enumerate(asked.queries or [own_query(asked)], start=1):
             try:
-                made.append(view.query(query.names, query.features, asked.by, asked.rerank))
+                queries.append(view.query(query.names, query.features, asked.by, asked.rerank))
             except SearchError as error:
                 if asked.queries is None:
                     raise
                 raise SearchError(f"query {number}: {error}", error.reason) from error
-        return made
+        return queries
 
     def _answers_of(self, view: View, asked: Search) -> Answers:
         return self._answers(view, self._queries(view, asked), asked)
 
     async def _search(self, view: View, asked: Search) -> Response:
         queries = self._queries(view, asked)
-        alone = asked.filter is not None or asked.fields or asked.by or asked.rerank
-        if alone or any(query.by_elements for query in queries):
+        needs_own_scan = asked.filter is not None or asked.fields or asked.by or asked.rerank
+        if needs_own_scan or any(query.by_elements for query in queries):
             answers = await run_in_threadpool(self._answers, view, queries, asked)
         else:
             page, options = self._page_and_options(view, asked)

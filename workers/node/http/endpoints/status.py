@@ -13,7 +13,7 @@ from starlette.routing import Route
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.http.openapi import document
 from omdml.workers.node.http.problems import error_reply, reply
-from omdml.workers.node.http.requests import Look, parameters_as
+from omdml.workers.node.http.requests import ModelsSince, parameters_as
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.telemetry.single_models import PATH
 
@@ -38,7 +38,7 @@ class StatusEndpoints:
 
     async def models(self, request: Request) -> Response:
         """``GET /models``: what answers for each model, and how fresh it is."""
-        since = parameters_as(Look, request.query_params).since
+        since = parameters_as(ModelsSince, request.query_params).since
         node = self._node
         return reply(
             {

@@ -116,10 +116,10 @@ class WatchEndpoints:
             names = [asked.id] if asked.id in names else []
         if asked.find:
             wanted = asked.find.casefold()
-            called = attributes.labels(view, names) or [None] * len(names)
+            all_labels = attributes.labels(view, names) or [None] * len(names)
             names = [
                 name
-                for name, label in zip(names, called, strict=True)
+                for name, label in zip(names, all_labels, strict=True)
                 if wanted in name.casefold() or (label and wanted in label.casefold())
             ]
         fields = asked.fields.split(",") if asked.fields else []
@@ -192,8 +192,8 @@ class WatchEndpoints:
         model = self._configured_model(request)
         loaded = await run_in_threadpool(self._node.store.load, model, asked.version)
         if loaded is None:
-            which = "nothing" if asked.version is None else f"no version {asked.version}"
-            raise SearchError(f"model {model!r}: {which} is kept", "not_kept")
+            missing = "nothing" if asked.version is None else f"no version {asked.version}"
+            raise SearchError(f"model {model!r}: {missing} is kept", "not_kept")
         return reply(await run_in_threadpool(inspected, *loaded))
 
     async def compare(self, request: Request) -> Response:
@@ -230,13 +230,13 @@ class WatchEndpoints:
         self._streams -= 1
 
     async def _stream(self, request: Request, model: str | None) -> AsyncIterator[bytes]:
-        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         waiting: deque[Step | Remark] = deque(maxlen=WAITING)
 
         def heard(news: Step | Remark) -> None:
             if model in (None, news.model):
                 waiting.append(news)
-                loop.call_soon_threadsafe(came.set)
+                loop.call_soon_threadsafe(arrived.set)
 
         end = self._node.steps.listen(heard)
         # Who comes late, or again after a break, knows what is live too.
@@ -247,11 +247,11 @@ class WatchEndpoints:
             told_at = time.monotonic() - PAUSE_S
             while not request.app.state.stopping():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(came.wait(), LOOK_S)
-                if came.is_set() and (early_s := told_at + PAUSE_S - time.monotonic()) > 0:
+                    await asyncio.wait_for(arrived.wait(), LOOK_S)
+                if arrived.is_set() and (early_s := told_at + PAUSE_S - time.monotonic()) > 0:
                     # The first step after a pause is sent at once. Steps that follow it closely are sent together.
                     await asyncio.sleep(early_s)
-                came.clear()
+                arrived.clear()
                 news = [waiting.popleft() for _ in range(len(waiting))]
                 if news or time.monotonic() - told_at >= ALIVE_S:
                     told_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a node lets in: by its names, and no more than it can hold."""
+"""What a node lets in: requests to its own names, and no more than it can hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def standing(tmp_path_factory):
 
 
 def exchange(server, words, timeout_s=20.0):
-    """Say something; the status and everything that was answered until the server ends the connection."""
+    """Send these bytes; returns everything that comes until the server ends the connection."""
     heard = b""
     with socket.create_connection((server.host, server.port), timeout=timeout_s) as connection:
         try:
@@ -50,17 +50,18 @@ def exchange(server, words, timeout_s=20.0):
     return heard
 
 
-def asked(host, path="/models"):
+def request(host, path="/models"):
     return f"GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode()
 
 
 def status(heard):
+    """The status of an answer; None if nothing was answered."""
     return int(heard.split(b" ", 2)[1]) if heard else None
 
 
 @pytest.mark.parametrize("path", ["/search?id=i1", "/models", "/metrics", "/schema", "/healthz", "/nothing"])
-def test_a_page_that_gave_its_name_this_address_reads_nothing(standing, path):
-    heard = exchange(standing, asked("evil.example:8080", path))
+def test_a_page_whose_host_name_leads_to_this_address_reads_nothing(standing, path):
+    heard = exchange(standing, request("evil.example:8080", path))
     assert status(heard) == 421
     assert b'"foreign_host"' in heard
     assert b"node.hosts" in heard
@@ -80,7 +81,7 @@ def test_a_page_that_gave_its_name_this_address_reads_nothing(standing, path):
     ],
 )
 def test_a_node_without_a_token_answers_to_its_names(standing, host):
-    assert status(exchange(standing, asked(host))) == 200
+    assert status(exchange(standing, request(host))) == 200
 
 
 @pytest.mark.parametrize(
@@ -102,15 +103,15 @@ def test_a_node_without_a_token_answers_to_its_names(standing, host):
     ],
 )
 def test_names_that_only_look_like_this_machine_are_foreign(standing, host):
-    assert status(exchange(standing, asked(host))) == 421
+    assert status(exchange(standing, request(host))) == 421
 
 
 def test_a_node_with_a_token_answers_to_any_name_unless_some_are_given(tmp_path):
     with served(tmp_path / "a", TOKEN) as server:
-        assert status(exchange(server, asked("node.example"))) == 200
+        assert status(exchange(server, request("node.example"))) == 200
     with served(tmp_path / "b", TOKEN, ["node.example"]) as server:
-        assert status(exchange(server, asked("node.example"))) == 200
-        assert status(exchange(server, asked("evil.example"))) == 421
+        assert status(exchange(server, request("node.example"))) == 200
+        assert status(exchange(server, request("evil.example"))) == 421
 
 
 def test_names_can_be_configured():
@@ -169,8 +170,8 @@ def test_more_trailers_than_the_limit_are_refused_in_a_sentence(tmp_path):
 
 def test_trailers_behind_a_request_that_waits_end_its_connection(tmp_path):
     with served(tmp_path) as server:
-        asked_first = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
-        heard = exchange(server, asked_first + CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
+        first_request = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        heard = exchange(server, first_request + CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
         assert heard.count(b"HTTP/1.1") <= 1
         assert status(heard) in (200, None)
 
@@ -200,22 +201,22 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(standing,
         + b"\r\n"
     )
     content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if framing == "chunked" else body
-    last = asked("localhost", "/search?id=i2")
+    last = request("localhost", "/search?id=i2")
     words = (head + content) * 2 + last
     parts = {"at once": [words], "head first": [head, content, head, content, last]}
     with socket.create_connection((standing.host, standing.port), timeout=20) as connection:
-        for part in parts.get(pieces) or [words[place : place + 1] for place in range(len(words))]:
+        for part in parts.get(pieces) or [words[index : index + 1] for index in range(len(words))]:
             connection.sendall(part)
         heard = b"".join(iter(lambda: connection.recv(65536), b""))
     assert heard.count(b"HTTP/1.1 200 OK") == heard.count(b"HTTP/1.1") == 3
 
 
 def test_a_body_behind_an_offer_of_another_protocol_is_not_taken_for_a_request(standing):
-    body = asked("localhost")
+    body = request("localhost")
     offer = b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: %d\r\n\r\n" % len(body)
     with socket.create_connection((standing.host, standing.port), timeout=20) as connection:
         connection.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\n" + offer)
-        connection.sendall(body + asked("localhost"))
+        connection.sendall(body + request("localhost"))
         heard = b"".join(iter(lambda: connection.recv(65536), b""))
     assert (status(heard), heard.count(b"HTTP/1.1 400"), heard.count(b"HTTP/1.1 200")) == (400, 1, 1)
 
@@ -274,11 +275,11 @@ def long_names(folder):
 def test_unread_answers_are_given_up_before_they_take_too_much_memory(tmp_path, monkeypatch):
     # Given a node whose kernel takes next to nothing of an answer, and answers of more than a megabyte
     monkeypatch.setattr(connection_limits, "MAX_UNREAD_BYTES", 3 << 20)
-    made = BoundedConnection.connection_made
+    original = BoundedConnection.connection_made
 
     def connection_made(self, transport):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        made(self, transport)
+        original(self, transport)
 
     monkeypatch.setattr(BoundedConnection, "connection_made", connection_made)
     shop = Shop(tmp_path, items=long_names)
@@ -293,10 +294,10 @@ def test_unread_answers_are_given_up_before_they_take_too_much_memory(tmp_path, 
             connection.sendall(head + body)
             deaf.append(connection)
             assert connection.recv(9) == b"HTTP/1.1 "
-        # Then who reads has the whole answer,
+        # Then a client that reads has the whole answer,
         answer = httpx.post(f"{server.url}/search", verify=False, json=query, timeout=60)
         assert (answer.status_code, len(answer.json()["answers"])) == (200, 21)
-        # and of the others only the newest are still there.
+        # and of the others only the newest still have theirs.
         ends = [read_to_the_end(connection) for connection in deaf]
     assert ends == sorted(ends)
     assert (ends[0], ends[-1]) == (False, True)
@@ -317,30 +318,30 @@ def read_to_the_end(connection):
 def test_memory_of_small_bodies_is_given_back_if_there_were_many_at_once(tmp_path, monkeypatch, count):
     monkeypatch.setattr(gate, "LARGE_BYTES", 4_000)
     monkeypatch.setattr(gate, "TRIM_AFTER_S", 0.0)
-    made, given_back = [], []
+    bodies, given_back = [], []
     init = gate.Bodies.__init__
-    monkeypatch.setattr(gate.Bodies, "__init__", lambda self, app: made.append(self) or init(self, app))
+    monkeypatch.setattr(gate.Bodies, "__init__", lambda self, app: bodies.append(self) or init(self, app))
     monkeypatch.setattr(gate.Bodies, "_trim", lambda _: given_back.append(1))
     begin = b"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000\r\n\r\n" + b" " * 1_000
     with served(tmp_path) as server, ExitStack() as open_ones:
         for _ in range(count):
             half = open_ones.enter_context(socket.create_connection((server.host, server.port), timeout=20))
             half.sendall(begin)
-        until(lambda: made and made[-1]._held == 1_000 * count)
+        until(lambda: bodies and bodies[-1]._held == 1_000 * count)
         open_ones.close()
-        until(lambda: made[-1]._held == 0)
-    # The server has ended, and with it what it had to do.
+        until(lambda: bodies[-1]._held == 0)
+    # The server has ended, so nothing is still about to give memory back.
     assert bool(given_back) == (count > 1)
 
 
 def test_answers_are_not_held_back_by_the_kernel(tmp_path, monkeypatch):
     options = []
-    made = BoundedConnection.connection_made
+    original = BoundedConnection.connection_made
 
     def connection_made(self, transport):
         accepted = transport.get_extra_info("socket")
         options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        made(self, transport)
+        original(self, transport)
 
     monkeypatch.setattr(BoundedConnection, "connection_made", connection_made)
     with served(tmp_path) as server:

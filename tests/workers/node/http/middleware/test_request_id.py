@@ -1,4 +1,4 @@
-"""Each answer bears its request's id, and so do the lines of the log about it."""
+"""Each answer carries its request's id, and so do the lines of the log about it."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class ThumbnailReader:
         row = int(catalogue.rows([item])[0])
         if row < 0 or catalogue.describer is None:
             return None
-        if (own := catalogue.pictures.read(own_name(item))) is not None:
-            return Picture(own, MEDIA)
+        if (picture := catalogue.pictures.read(own_name(item))) is not None:
+            return Picture(picture, MEDIA)
         cell = self._index(catalogue).cell(row)
         return self._cut(catalogue, cell) if cell else None
 
