@@ -31,14 +31,10 @@ class Kept(RestorableMemory):
     """A store of which copies are made, with where models live, and brought back."""
 
     copy = None
-
-    def back_up(self):
-        super().back_up()
-        self.placed = dict(self._placements)
+    restored = (*RestorableMemory.restored, "placements")
 
     def restore(self):
         super().restore()
-        self._placements = dict(self.placed)
         self.fail_over()
 
 
