@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from omdml.streams.stores.memory import MemoryDatabase, MemoryStore
 from omdml.streams.stores.retention import Retention
 from omdml.streams.stores.transactional.database import Database
 from omdml.streams.stores.transactional.store import TransactionalStore
-from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
+from tests.support.learning.restored_stores import copy_of, damage_newest_of, remove_from
 from tests.support.learning.sqlite_database import SqliteDatabase
 from tests.support.learning.store_samples import Copy, Damage
 
@@ -39,16 +40,12 @@ def other(store: LocalStore) -> LocalStore:
 @pytest.fixture
 def damage(store: LocalStore) -> Damage:
     """Damages the newest checkpoint of "shop" that is not damaged yet."""
+    if not isinstance(store, DirectoryStore):
+        return partial(damage_newest_of, store)
 
     def damage() -> None:
-        if isinstance(store, DirectoryStore):
-            sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
-            max(sound).write_bytes(b"?")
-            return
-        checkpoints = kept_checkpoints(store, "shop")
-        place = 0 if len(checkpoints[0][1]) > 1 else 1
-        checkpoints[place] = (checkpoints[place][0], b"?")
-        put_checkpoints(store, "shop", checkpoints)
+        sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
+        max(sound).write_bytes(b"?")
 
     return damage
 
@@ -56,25 +53,22 @@ def damage(store: LocalStore) -> Damage:
 @pytest.fixture
 def remove(store: LocalStore) -> Damage:
     """Removes all checkpoints of "shop", as something else than a store would."""
+    if not isinstance(store, DirectoryStore):
+        return partial(remove_from, store)
 
     def remove() -> None:
-        if isinstance(store, DirectoryStore):
-            for path in store.path.rglob("*.checkpoint"):
-                path.unlink()
-            return
-        with store.database.transaction(True) as rows:
-            for name in rows.names("checkpoints/shop"):
-                rows.delete("checkpoints/shop", name)
+        for path in store.path.rglob("*.checkpoint"):
+            path.unlink()
 
     return remove
 
 
 @pytest.fixture
 def copy(store: LocalStore, tmp_path: Path) -> Copy:
+    if not isinstance(store, DirectoryStore):
+        return partial(copy_of, store)
+
     def copy() -> Callable[[], None]:
-        if not isinstance(store, DirectoryStore):
-            checkpoints = kept_checkpoints(store, "shop")
-            return lambda: put_checkpoints(store, "shop", checkpoints)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 
@@ -97,6 +91,12 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
 def same_database(database: Database) -> Database:
     """The same database once more, as another process opens it."""
     return again(database)
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Database:
+    """A database that cannot be reached: in place of the file is a folder."""
+    return SqliteDatabase(tmp_path)
 
 
 def again(database: Database) -> Database:

@@ -1,15 +1,18 @@
 """What every database under a store promises. Runs over the databases of conftest.py."""
 
+import re
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
+from omdml.errors import StoreError
 from omdml.streams.stores.transactional.database import Database
 
 
 class TestAnyDatabase:
-    """The contract. A module that runs it brings fixtures ``database`` (an empty one) and ``same_database``."""
+    """The contract. A module that runs it brings ``database`` (an empty one), ``same_database`` and ``away``."""
 
     @pytest.mark.parametrize("value", [b"", b"\x00\xff", b"x" * 4_000_000])
     def test_a_row_holds_the_bytes_that_were_written_last(
@@ -54,7 +57,10 @@ class TestAnyDatabase:
         def count(database: Database) -> None:
             for _ in range(50):
                 with database.transaction(True) as rows:
-                    rows.put("group", "count", b"%d" % (int(rows.get("group", "count") or 0) + 1))
+                    before = int(rows.get("group", "count") or 0)
+                    # Gives way to a thread that is not kept out.
+                    time.sleep(0)
+                    rows.put("group", "count", b"%d" % (before + 1))
 
         threads = [threading.Thread(target=count, args=(each,)) for each in (database, same_database) * 2]
         for thread in threads:
@@ -63,6 +69,11 @@ class TestAnyDatabase:
             thread.join()
         with database.transaction(False) as rows:
             assert rows.get("group", "count") == b"200"
+
+    @pytest.mark.parametrize("write", [False, True])
+    def test_an_error_of_the_database_is_a_store_error_that_names_it(self, away: Database, write: bool) -> None:
+        with pytest.raises(StoreError, match=re.escape(str(away))), away.transaction(write):
+            pass
 
     def test_the_run_is_the_same_for_all_who_look(self, database: Database, same_database: Database) -> None:
         with database.transaction(True) as rows:

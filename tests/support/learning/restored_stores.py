@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 
 from omdml.streams.stores.checkpoints import Saved
 from omdml.streams.stores.folder.store import DirectoryStore
@@ -38,6 +39,27 @@ def put_checkpoints(
         row.checkpoints = [KeptCheckpoint(n, saved) for n, (saved, _) in zip(numbers, checkpoints, strict=True)]
         row.saved_last = saved_last or row.saved_last
         row.write(rows, model)
+
+
+def damage_newest_of(store: TransactionalStore) -> None:
+    """Damage the newest checkpoint of "shop" that is not damaged yet."""
+    checkpoints = kept_checkpoints(store, "shop")
+    place = next(place for place, (_, data) in enumerate(checkpoints) if data != b"?")
+    checkpoints[place] = (checkpoints[place][0], b"?")
+    put_checkpoints(store, "shop", checkpoints)
+
+
+def remove_from(store: TransactionalStore) -> None:
+    """Remove all checkpoints of "shop", as something else than a store would."""
+    with store.database.transaction(True) as rows:
+        for name in rows.names(group_of("shop")):
+            rows.delete(group_of("shop"), name)
+
+
+def copy_of(store: TransactionalStore) -> Callable[[], None]:
+    """Take a copy of the checkpoints of "shop"; answers what puts them in their place again."""
+    checkpoints = kept_checkpoints(store, "shop")
+    return lambda: put_checkpoints(store, "shop", checkpoints)
 
 
 def put_id(store: TransactionalStore, store_id: str) -> None:
