@@ -50,9 +50,9 @@ class Database(ABC):
         """A transaction, which ends with the context; no thread begins one within another.
 
         It is serializable: two that write come one after the other, whichever processes they belong to, and one that
-        only reads sees none of what another one has not finished. What it wrote is durable when it has ended, and
-        undone if an exception comes. Every error of the database, also one of its beginning or end, is raised as a
-        StoreError that says what to do.
+        only reads sees none of what another one has not finished. Before the first write there are no rows, which is
+        no error. What a transaction wrote is durable when it has ended, and undone if an exception comes. Every error
+        of the database, also one of its beginning or end, is raised as a StoreError that says what to do.
         """
 
     @abstractmethod
