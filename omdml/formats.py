@@ -79,6 +79,8 @@ DESCRIBER = Format("describer", 1)
 FOLDER_STORE = Format("folder store", 3)
 # The keys of a Redis store and their fields.
 REDIS_STORE = Format("Redis store", 1)
+# The rows of a store over a database with transactions, in whichever database they lie.
+TRANSACTIONAL_STORE = Format("transactional store", 1)
 # The committed position of a group that reads a log in files.
 COMMIT = Format("committed position", 1)
 # Since number 2, a letter can say that it was dismissed.

@@ -23,7 +23,8 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import RESENT, named_letters, position_of, resent_header
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
-from tests.formats.samples import PARTITION, SAMPLES, Sample
+from tests.formats.samples import SAMPLES, Sample
+from tests.formats.stores import PARTITION
 from tests.support.files.damage import damaged, raises_at_most
 from tests.support.files.files import read_records
 

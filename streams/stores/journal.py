@@ -1,7 +1,7 @@
 """The journal of a model's snapshots: every publication and every move of the pointer, in order.
 
 Its last entry says which snapshot is live, and appending to it is a compare-and-set on its length: whoever decided by
-an older state of the journal decides again. The directory store and the memory store keep their pointers this way;
+an older state of the journal decides again. The folder store and stores over a database keep their pointers this way;
 ``streams/stores/redis/scripts.py`` decides alike on the server, and one suite of tests checks that they agree.
 """
 

@@ -2,46 +2,73 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.memory import MemoryDatabase, MemoryStore
 from omdml.streams.stores.retention import Retention
+from omdml.streams.stores.transactional.database import Database
+from omdml.streams.stores.transactional.store import TransactionalStore
+from tests.support.learning.restored_stores import copy_of, damage_newest_of, remove_from
+from tests.support.learning.sqlite_database import SqliteDatabase
 from tests.support.learning.store_samples import Copy, Damage
 
+TWELVE = Retention(last=12)
+LocalStore = DirectoryStore | TransactionalStore
 
-@pytest.fixture(params=["memory", "directory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+
+@pytest.fixture(params=["memory", "directory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
     if request.param == "memory":
-        return MemoryStore(Retention(last=12))
-    return DirectoryStore(tmp_path / "store", Retention(last=12))
+        return MemoryStore(TWELVE)
+    if request.param == "sqlite":
+        return TransactionalStore(SqliteDatabase(tmp_path / "store.db"), TWELVE)
+    return DirectoryStore(tmp_path / "store", TWELVE)
 
 
 @pytest.fixture
-def damage(store: MemoryStore | DirectoryStore) -> Damage:
+def other(store: LocalStore) -> LocalStore:
+    """The same store once more, as another process opens it."""
+    if isinstance(store, DirectoryStore):
+        return DirectoryStore(store.path, TWELVE)
+    return TransactionalStore(again(store.database), TWELVE)
+
+
+@pytest.fixture
+def damage(store: LocalStore) -> Damage:
     """Damages the newest checkpoint of "shop" that is not damaged yet."""
+    if not isinstance(store, DirectoryStore):
+        return partial(damage_newest_of, store)
 
     def damage() -> None:
-        if isinstance(store, DirectoryStore):
-            sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
-            max(sound).write_bytes(b"?")
-            return
-        checkpoints = store._models["shop"].checkpoints
-        place = 0 if len(checkpoints[0][1]) > 1 else 1
-        checkpoints[place] = (checkpoints[place][0], b"?")
+        sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
+        max(sound).write_bytes(b"?")
 
     return damage
 
 
 @pytest.fixture
-def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
+def remove(store: LocalStore) -> Damage:
+    """Removes all checkpoints of "shop", as something else than a store would."""
+    if not isinstance(store, DirectoryStore):
+        return partial(remove_from, store)
+
+    def remove() -> None:
+        for path in store.path.rglob("*.checkpoint"):
+            path.unlink()
+
+    return remove
+
+
+@pytest.fixture
+def copy(store: LocalStore, tmp_path: Path) -> Copy:
+    if not isinstance(store, DirectoryStore):
+        return partial(copy_of, store)
+
     def copy() -> Callable[[], None]:
-        if isinstance(store, MemoryStore):
-            checkpoints = store._models["shop"].checkpoints
-            return lambda: setattr(store._models["shop"], "checkpoints", checkpoints)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 
@@ -52,3 +79,26 @@ def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
         return put_back
 
     return copy
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """Every database that needs no server."""
+    return MemoryDatabase() if request.param == "memory" else SqliteDatabase(tmp_path / "store.db")
+
+
+@pytest.fixture
+def same_database(database: Database) -> Database:
+    """The same database once more, as another process opens it."""
+    return again(database)
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Database:
+    """A database that cannot be reached: in place of the file is a folder."""
+    return SqliteDatabase(tmp_path)
+
+
+def again(database: Database) -> Database:
+    """Another object for the same data; what is in memory has only one."""
+    return SqliteDatabase(database.path) if isinstance(database, SqliteDatabase) else database

@@ -14,7 +14,7 @@ from tests.support.learning.store_samples import ODD_NAMES, Copy, Damage, checkp
 
 
 class TestCheckpointsOfAnyStore:
-    """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots), ``damage`` and ``copy``."""
+    """The contract. A module that runs it brings the fixtures of conftest.py from ``store`` to ``copy``."""
 
     def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
         epoch, result, fell_back = store.claim("shop")
@@ -41,6 +41,23 @@ class TestCheckpointsOfAnyStore:
         assert len(set(epochs)) == 8
         outcomes = [store.save(checkpoint(1), epoch) for epoch in epochs]
         assert sorted(outcomes) == [Written.FENCED] * 7 + [Written.STORED]
+
+    def test_of_two_stores_that_claim_at_once_only_the_last_owner_may_save(self, store: Store, other: Store) -> None:
+        epochs: list[str] = []
+
+        def claim(store: Store) -> None:
+            epochs.extend(store.claim("shop").epoch for _ in range(20))
+
+        threads = [threading.Thread(target=claim, args=(each,)) for each in (store, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({epoch.partition("-")[0] for epoch in epochs}) == 40
+        *earlier, last = sorted(epochs)
+        assert {other.save(checkpoint(1), epoch) for epoch in earlier} == {Written.FENCED}
+        assert other.save(checkpoint(1), last) is Written.STORED
+        assert store.peek("shop") == checkpoint(1)
 
     def test_many_are_claimed_and_saved_at_once_each_answered_for_itself(self, store: Store, damage: Damage) -> None:
         epoch = store.claim("shop").epoch
@@ -247,6 +264,27 @@ class TestCheckpointsOfAnyStore:
         damage()
         with pytest.raises(CorruptError):
             store.claim("shop")
+
+    def test_a_model_whose_checkpoints_are_all_gone_is_not_begun_afresh(
+        self, store: Store, other: Store, remove: Damage
+    ) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (1, 2):
+            store.save(checkpoint(offset), epoch)
+        remove()
+        for each in (store, other):
+            assert each.fell_back("shop")
+            assert (each.peek("shop"), each.positions(["shop"])) == (None, {})
+            with pytest.raises(
+                CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"
+            ) as caught:
+                each.claim("shop")
+        # Its owner may save what was learned again. A model that was deleted begins again.
+        assert store.save(checkpoint(2), caught.value.epoch) is Written.STORED
+        assert store.claim("shop")[1:] == (checkpoint(2), False)
+        remove()
+        store.delete("shop")
+        assert other.claim("shop")[1:] == (None, False)
 
     def test_a_model_that_was_published_and_never_saved_begins_again(self, store: Store) -> None:
         published(store, 1, 2)

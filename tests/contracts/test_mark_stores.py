@@ -11,7 +11,7 @@ from tests.support.learning.store_samples import checkpoint, published
 
 
 class TestMarksOfAnyStore:
-    """The contract. A module that runs it brings a fixture ``store``."""
+    """The contract. A module that runs it brings fixtures ``store`` and ``other``."""
 
     def test_the_secret_is_32_random_bytes_that_never_change(self, store: Store) -> None:
         secret = store.secret()
@@ -121,10 +121,30 @@ class TestMarksOfAnyStore:
         assert store.move_mark(partition, 10, 4)
         assert store.marks([partition]) == {partition: 4}
 
-    def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
+    def test_of_two_stores_that_move_a_mark_at_once_one_wins(self, store: Store, other: Store) -> None:
+        partition = Partition("t", 0)
+        known = store.marks([]).replacements
+        store.move_mark(partition, None, 0, known)
+        moves: list[int] = []
+
+        def move(store: Store) -> None:
+            for _ in range(30):
+                before = store.marks([partition])[partition]
+                if store.move_mark(partition, before, before + 1, known):
+                    moves.append(before + 1)
+
+        threads = [threading.Thread(target=move, args=(each,)) for each in (store, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Both may be told of the same move, because a mark that is there already is a retry.
+        assert store.marks([partition]) == other.marks([partition]) == {partition: len(set(moves))}
+
+    def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store, other: Store) -> None:
         store.claim("shop")
         run = store.marks([]).run
         assert run
         published(store, 1, 2)
         store.move_mark(Partition("t", 0), None, 10)
-        assert store.marks([Partition("t", 0)]).run == run
+        assert store.marks([Partition("t", 0)]).run == other.marks([]).run == run

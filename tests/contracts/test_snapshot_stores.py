@@ -13,7 +13,7 @@ from tests.support.learning.store_samples import checkpoint, history_fields, liv
 
 
 class TestSnapshotsOfAnyStore:
-    """The contract. A module that runs it brings a fixture ``store`` that keeps 12 snapshots."""
+    """The contract. A module that runs it brings ``store``, which keeps 12 snapshots, and ``other``."""
 
     def test_many_are_published_at_once_each_answered_for_itself(self, store: Store) -> None:
         names = ["shop", "gone", "fenced", "held"]
@@ -255,9 +255,9 @@ class TestSnapshotsOfAnyStore:
         with pytest.raises(StoreLost):
             store.drop_earlier(snapshot(1), epoch)
 
-    def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
+    def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store, other: Store) -> None:
         epoch = store.claim("shop").epoch
-        operator = threading.Thread(target=lambda: [store.move("shop", None, pin=False) for _ in range(10)])
+        operator = threading.Thread(target=lambda: [other.move("shop", None, pin=False) for _ in range(10)])
         store.publish(snapshot(0), epoch)
         operator.start()
         for version in range(1, 11):
@@ -279,6 +279,13 @@ class TestSnapshotsOfAnyStore:
         store.move("shop", 1, pin=True)
         assert watch.wait(10) == {"shop"}
         assert watch.wait(0) == set()
+        watch.close()
+
+    def test_a_watch_hears_what_another_one_published(self, store: Store, other: Store) -> None:
+        epoch = published(store, 1)
+        watch = store.watch(["shop"])
+        other.publish(snapshot(2), epoch)
+        assert watch.wait(10) == {"shop"}
         watch.close()
 
     def test_a_watch_tells_of_what_the_history_says_though_no_pointer_moved(self, store: Store) -> None:

@@ -14,7 +14,8 @@ from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
 from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
-from tests.formats.samples import Sample, check_catalogue, check_filled, fill, make_changes, small_catalogue
+from tests.formats.samples import Sample, check_catalogue, make_changes, small_catalogue
+from tests.formats.stores import check_filled, fill
 
 DUMP = "dump.json"
 

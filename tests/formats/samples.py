@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,19 +30,25 @@ from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.letters import Dismissed, Letter, Resent, read_book
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.protocols.store import Store
-from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.loading import load as configured
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.claim import claim
 from tests.formats import shapes
+from tests.formats.stores import (
+    PARTITION,
+    read_folder,
+    read_rows,
+    renumber_folder,
+    renumber_rows,
+    shape_of_rows,
+    write_folder,
+    write_rows,
+)
 from tests.support import worlds
-from tests.support.learning import store_samples
 from tests.support.learning.learner_samples import comparisons, learn, small_learner
 
 HERE = Path(__file__).parent
-PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)
 
 
 class Sample(NamedTuple):
@@ -270,54 +275,6 @@ def read_describer(folder: Path) -> None:
     assert describer.words({"description": "mugs"})["description"].shape == (describer.texts["description"].dim,)
 
 
-def fill(store: Store) -> None:
-    """Do everything once that can happen in a store."""
-    epoch = store_samples.published(store, 1, 2)
-    for offset in (1, 2):
-        store.save(store_samples.checkpoint(offset), epoch)
-    store.publish(store_samples.snapshot(3), epoch, "held for a reason")
-    store.note("shop", epoch, "drift", "mistakes went up")
-    store.move("shop", 1, pin=True)
-    store.move_mark(PARTITION, None, 7, replacements=0)
-
-
-def check_filled(store: Store) -> None:
-    """Check that everything that :func:`fill` did is there."""
-    pointer, snapshot = store.load("shop") or (None, None)
-    assert pointer
-    assert snapshot
-    assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
-    assert [line["what"] for line in store.history("shop")] == [
-        "published",
-        "published",
-        "held",
-        "drift",
-        "rolled back",
-    ]
-    checkpoint = store.claim("shop").checkpoint
-    assert checkpoint
-    assert checkpoint.next == 2
-    assert store.marks([PARTITION]) == {PARTITION: 7}
-
-
-def write_store(folder: Path) -> None:
-    """Write a folder store in which everything has happened once."""
-    store = DirectoryStore(folder)
-    fill(store)
-    store.read_again(PARTITION, 7)
-
-
-def read_store(folder: Path) -> None:
-    """Check that a copy of the store holds all that :func:`write_store` put there."""
-    with tempfile.TemporaryDirectory() as other:
-        check_filled(DirectoryStore(shutil.copytree(folder, Path(other) / "state")))
-
-
-def renumber_store(folder: Path, number: int) -> None:
-    """Give the layout another number, which is a file."""
-    (folder / "format").write_text(f"{number}\n")
-
-
 def group_state(folder: Path) -> GroupState:
     """The state of the group ``omdml`` of a log whose identity is known."""
     (folder / "log.id").write_text(f"{PARTITION.topic_id}\n")
@@ -386,7 +343,8 @@ SAMPLES = [
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
     Sample(formats.MAP, write_map, read_map, renumber_tensors),
     Sample(formats.DESCRIBER, write_describer, read_describer, renumber_tensors),
-    Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
+    Sample(formats.FOLDER_STORE, write_folder, read_folder, renumber_folder),
+    Sample(formats.TRANSACTIONAL_STORE, write_rows, read_rows, renumber_rows, shape_of_rows),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),
     Sample(formats.LETTER, write_letters, read_letters, in_json("letters.jsonl")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.topic_extents import Member
 from omdml.workers.learning.log_placement import added_partitions
 from omdml.workers.operate import topics
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import (
     World,
@@ -202,17 +205,11 @@ def test_a_number_of_partitions_that_is_no_multiple_is_refused_with_the_next(tmp
 def test_a_store_from_before_a_rehome_is_rehomed_again_and_learns_the_same(tmp_path):
     world, names = grown(tmp_path)
     stop(world.worker())
-    models, marks, placements = (
-        {name: (list(model.checkpoints), model.saved_last) for name, model in world.store._models.items()},
-        dict(world.store._marks),
-        dict(world.store._placements),
-    )
+    earlier = copy.deepcopy(world.store.database.groups)
     rehomed(world)
     stop(world.worker())
     before = {name: world.store.peek(name).state for name in names}
-    for name, model in world.store._models.items():
-        model.checkpoints, model.saved_last = models[name]
-    world.store._marks, world.store._placements = marks, placements
+    world.store.database.groups.update(earlier)
     stop(world.worker())
     assert rehomed(world) == (2, 4)
     run_until_idle(world.worker())
@@ -240,10 +237,10 @@ def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_p
     stop(world.worker())
     rehomed(world)
     moved = next(name for name in names if world.log.home(name).number >= 2)
-    model = world.store._models[moved]
-    saved_before, data = model.checkpoints[0]
-    model.saved_last = saved_before._replace(digest="of what was saved after the move")
-    model.checkpoints.insert(0, (model.saved_last, data[:-9]))
+    kept = kept_checkpoints(world.store, moved)
+    saved_before, data = kept[0]
+    saved_last = saved_before._replace(digest="of what was saved after the move")
+    put_checkpoints(world.store, moved, [(saved_last, data[:-9]), *kept], saved_last)
     worker = world.worker()
     run_until_idle(worker)
     assert versions(world, [name for name in names if name != moved]) == [15] * 7
@@ -303,9 +300,7 @@ def test_a_store_that_was_emptied_under_a_worker_is_not_taken_for_a_rehome(tmp_p
     world, _ = grown(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
-    world.store._placements.clear()
-    world.store._marks.clear()
-    world.store._models.clear()
+    world.store.database.groups.clear()
     world.send(*events(5, model="user-1"), key="user-1")
     with pytest.raises(StoreLost):
         run_until_idle(worker)

@@ -40,6 +40,7 @@ from omdml.workers.learning.worker import LearnerWorker
 from omdml.workers.operate import topics
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.feedback_log import open_ungrouped
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
@@ -229,15 +230,15 @@ def mark(world, partition=0):
 
 def damage(world, model):
     """Cut the end off every checkpoint of a model; returns the checkpoints as they were."""
-    sound = world.store._models[model].checkpoints
-    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
+    sound = kept_checkpoints(world.store, model)
+    put_checkpoints(world.store, model, [(saved, data[:-9]) for saved, data in sound])
     return sound
 
 
 def damage_newest(world, model):
     """Cut the end off the newer checkpoint of a model."""
-    checkpoints = world.store._models[model].checkpoints
-    checkpoints[0] = (checkpoints[0][0], checkpoints[0][1][:-9])
+    (saved, data), *older = kept_checkpoints(world.store, model)
+    put_checkpoints(world.store, model, [(saved, data[:-9]), *older])
 
 
 def unreadable(folder, *names):

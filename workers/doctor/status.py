@@ -16,7 +16,7 @@ from omdml.errors import OmdmlError
 from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.files.reader import has_begun
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.transactional.store import TransactionalStore
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.doctor.checks.durability import unsafe_server
 from omdml.workers.doctor.checks.installation import examine_facts
@@ -202,8 +202,8 @@ class Inspection:
                 used_bytes=safety.used_bytes,
                 limit_bytes=safety.max_bytes or None,
             )
-        if isinstance(store, MemoryStore):
-            return StoreStatus(address=address, kind="memory of one process", durable=False)
+        if isinstance(store, TransactionalStore):
+            return StoreStatus(address=address, kind=store.database.kind, durable=store.database.durable)
         if not isinstance(store, DirectoryStore):
             return StoreStatus(address=address, kind=f"{address.partition(':')[0]} store", durable=None)
         if not names and not store.store_id:

@@ -17,6 +17,7 @@ from omdml.streams.stores.folder import checkpoints as folder_checkpoints
 from omdml.streams.stores.folder.journal import DirectoryJournal
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
+from omdml.streams.stores.transactional.store import TransactionalStore
 from omdml.workers.cli import main
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
@@ -31,7 +32,11 @@ STEPS = {
     "publish": [(OwnedModels, "_publish")],
     "save": [(OwnedModels, "write")],
     "letters": [(DeadLetters, "flush")],
-    "mark, not looked at": [(DirectoryStore, "move_mark"), (RedisStore, "move_mark")],
+    "mark, not looked at": [
+        (DirectoryStore, "move_mark"),
+        (RedisStore, "move_mark"),
+        (TransactionalStore, "move_mark"),
+    ],
     "mark": [(Mark, "move")],
     "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
 }

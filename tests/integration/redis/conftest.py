@@ -32,3 +32,9 @@ def settings(client: redis.Redis) -> Iterator[Callable[[str, str], None]]:
 @pytest.fixture
 def store(redis_url: str) -> RedisStore:
     return RedisStore(redis_url, Retention(last=12))
+
+
+@pytest.fixture
+def other(redis_url: str) -> RedisStore:
+    """The same store once more, as another process opens it."""
+    return RedisStore(redis_url, Retention(last=12))

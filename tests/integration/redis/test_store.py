@@ -46,6 +46,14 @@ def damage(client: redis.Redis) -> Damage:
 
 
 @pytest.fixture
+def remove(client: redis.Redis) -> Damage:
+    def remove() -> None:
+        client.delete("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
+
+    return remove
+
+
+@pytest.fixture
 def copy(client: redis.Redis) -> Copy:
     keys = ("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
 
@@ -226,19 +234,6 @@ def test_if_the_key_of_the_newest_checkpoint_is_gone_the_older_one_is_used(
         assert claim[1:] == (checkpoint(2), True)
     assert store.save(checkpoint(3, state=b"replayed"), claim.epoch) is Written.STORED
     assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
-
-
-def test_a_model_without_keys_of_checkpoints_begins_again_only_if_deleted(
-    store: RedisStore, client: redis.Redis
-) -> None:
-    store.save(checkpoint(1), published(store, 1))
-    client.delete("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
-    assert store.fell_back("shop")
-    for _ in range(2):
-        with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
-            store.claim("shop")
-    store.delete("shop")
-    assert store.claim("shop")[1:] == (None, False)
 
 
 def test_a_model_that_is_published_without_pause_is_deleted_as_a_whole(store: RedisStore, client: redis.Redis) -> None:

@@ -7,8 +7,9 @@ import pytest
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores import journaled
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.streams.stores.memory import MemoryModel, MemoryStore
+from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.stores.retention import SPARE, Retention
+from omdml.streams.stores.transactional.journal import RowJournal
 from tests.support.learning.store_samples import live, published, snapshot
 
 FEW = Retention(last=2, minutes=0, hours=0, days=0)
@@ -36,7 +37,7 @@ def test_an_owner_succeeded_while_it_publishes_is_fenced(monkeypatch):
     # A folder store notices it only when the folder of the epoch is gone.
     store = MemoryStore()
     epoch = published(store, 1)
-    meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))
+    meanwhile(monkeypatch, RowJournal, "append", lambda: store.claim("shop"))
     assert store.publish(snapshot(2), epoch) is Written.FENCED
     assert live(store).version == 1
 

@@ -1,33 +1,94 @@
-"""Stores of which copies are made, and brought back."""
+"""Stores of which copies are made, and brought back; the checkpoints that stores over a database keep."""
 
 from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 
+from omdml.streams.stores.checkpoints import Saved
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.streams.stores.memory import MemoryModel, MemoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.transactional.model_row import KeptCheckpoint, ModelRow
+from omdml.streams.stores.transactional.store import STORE, TransactionalStore, group_of
+
+
+def kept_checkpoints(store: TransactionalStore, model: str) -> list[tuple[Saved, bytes]]:
+    """The checkpoints of a model with their bytes, the newest first."""
+    with store.database.transaction(False) as rows:
+        row = ModelRow.read(rows, model)
+        kept = row.checkpoints if row else []
+        return [(file.saved, rows.get(group_of(model), str(file.number)) or b"") for file in kept]
+
+
+def put_checkpoints(
+    store: TransactionalStore, model: str, checkpoints: list[tuple[Saved, bytes]], saved_last: Saved | None = None
+) -> None:
+    """Put these in the place of a model's checkpoints, as a copy would be that is brought back by hand.
+
+    What is noted as saved last stays, unless it is given.
+    """
+    with store.database.transaction(True) as rows:
+        row = ModelRow.read(rows, model)
+        assert row
+        for name in rows.names(group_of(model)):
+            rows.delete(group_of(model), name)
+        numbers = range(len(checkpoints), 0, -1)
+        for number, (_, data) in zip(numbers, checkpoints, strict=True):
+            rows.put(group_of(model), str(number), data)
+        row.checkpoints = [KeptCheckpoint(n, saved) for n, (saved, _) in zip(numbers, checkpoints, strict=True)]
+        row.saved_last = saved_last or row.saved_last
+        row.write(rows, model)
+
+
+def damage_newest_of(store: TransactionalStore) -> None:
+    """Damage the newest checkpoint of "shop" that is not damaged yet."""
+    checkpoints = kept_checkpoints(store, "shop")
+    place = next(place for place, (_, data) in enumerate(checkpoints) if data != b"?")
+    checkpoints[place] = (checkpoints[place][0], b"?")
+    put_checkpoints(store, "shop", checkpoints)
+
+
+def remove_from(store: TransactionalStore) -> None:
+    """Remove all checkpoints of "shop", as something else than a store would."""
+    with store.database.transaction(True) as rows:
+        for name in rows.names(group_of("shop")):
+            rows.delete(group_of("shop"), name)
+
+
+def copy_of(store: TransactionalStore) -> Callable[[], None]:
+    """Take a copy of the checkpoints of "shop"; answers what puts them in their place again."""
+    checkpoints = kept_checkpoints(store, "shop")
+    return lambda: put_checkpoints(store, "shop", checkpoints)
+
+
+def put_id(store: TransactionalStore, store_id: str) -> None:
+    """Give a store another id, as another server has one that takes over."""
+    with store.database.transaction(True) as rows:
+        rows.put(STORE, "id", store_id.encode())
 
 
 class RestorableMemory(MemoryStore):
     """A memory store of which copies can be made, and brought back."""
 
+    # What is as old as the copy when it is back. Placements are not, unless a class says so.
+    restored: tuple[str, ...] = ("models", "checkpoints", "journal", "snapshots", "counts", "marks")
+
     def back_up(self):
-        plain = {
-            name: {key: copy.deepcopy(value) for key, value in vars(model).items() if key != "_changed"}
-            for name, model in self._models.items()
-        }
-        self.copy = (plain, dict(self._marks))
+        self.copy = copy.deepcopy(self.database.groups)
 
     def restore(self):
-        plain, self._marks = copy.deepcopy(self.copy)
-        self._models = {name: MemoryModel(self._changed) for name in plain}
-        for name, fields in plain.items():
-            vars(self._models[name]).update(fields)
+        groups = self.database.groups
+        for name in [name for name in groups if self._is_restored(name)]:
+            del groups[name]
+        groups.update(copy.deepcopy({name: rows for name, rows in self.copy.items() if self._is_restored(name)}))
 
     def fail_over(self):
         """Have another server take over, which has another id."""
-        self._store_id += "'"
+        put_id(self, f"{self.store_id}'")
+
+    def _is_restored(self, group):
+        return group.partition("/")[0] in self.restored
 
 
 class RestorableDirectory(DirectoryStore):

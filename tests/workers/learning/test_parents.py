@@ -154,7 +154,7 @@ def test_a_parent_that_is_damaged_or_of_another_shape_is_not_used(tmp_path):
     with structlog.testing.capture_logs() as lines:
         assert beginning.beginning(spec_of(world, "user-1"), world.store).parent is None
     assert lines[0]["parent"] == "main"
-    assert "no omdml safetensors" in lines[0]["reason"]
+    assert "are not safetensors that omdml wrote" in lines[0]["reason"]
 
 
 @pytest.mark.parametrize("saves", [0, 1])

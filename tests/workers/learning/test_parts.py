@@ -21,6 +21,7 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of
 from tests.support.deep import deep_after
 from tests.support.learning.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.worlds import (
     checking_ends,
     damage,
@@ -105,17 +106,17 @@ def test_a_part_that_fell_back_is_not_published_until_it_caught_up(tmp_path):
     drained(world, world.worker())
     before = published(world)[1]
     name = part_name("hot", 2)
-    old, (saved, data) = world.store._models[name], world.store._models[name].checkpoints[0]
+    owner, newest = world.store.owner(name), kept_checkpoints(world.store, name)[0]
     checkpoint = world.store.peek(name)
     earlier = msgspec.structs.replace(checkpoint, next=checkpoint.next - 20, version=checkpoint.version - 20)
-    world.store.save(earlier, old.owner, back=True)
+    world.store.save(earlier, owner, back=True)
     scatter(world, 3, seed=9)
     worker = world.worker()
     for _ in range(3):
         worker.schedule.merging.turn(worker.partitions)
         worker.step()
     assert all(vector.reaches(before) for vector in world.store.vectors[-3:])
-    world.store._models[name].checkpoints.insert(0, (saved, data))
+    put_checkpoints(world.store, name, [newest, *kept_checkpoints(world.store, name)])
     drained(world, worker)
     assert all(later.reaches(earlier) for earlier, later in pairwise(world.store.vectors))
 
@@ -127,7 +128,7 @@ def test_a_part_that_catches_up_slowly_is_logged_once_and_then_once_a_minute(tmp
     name = part_name("hot", 2)
     saved, worker = world.store.peek(name), world.worker()
     worker.step()
-    owner, begin = world.store._models[name].owner, worker.services.clock()
+    owner, begin = world.store.owner(name), worker.services.clock()
     with structlog.testing.capture_logs() as lines:
         # Given a part that comes a little nearer with each look, for three minutes
         while (now := worker.services.clock()) < begin + 180:
@@ -218,7 +219,7 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
         run_until_idle(worker, 60)
     assert published(world)[0].version == before
     assert part_name("hot", 1) in {line["model"] for line in lines if line["event"] == "model_waits"}
-    world.store._models[part_name("hot", 1)].checkpoints = sound
+    put_checkpoints(world.store, part_name("hot", 1), sound)
     drained(world, worker)
     drained(world, world.worker())
     assert published(world)[0].version == 140
@@ -230,7 +231,7 @@ def test_no_log_line_says_that_no_model_was_claimed(tmp_path):
     scatter(world, 100)
     drained(world, world.worker())
     damage(world, "hot")
-    del world.store._models[part_name("hot", 1)]
+    world.store.delete(part_name("hot", 1))
     scatter(world, 40, seed=1)
     with structlog.testing.capture_logs() as lines:
         run_until_idle(world.worker(), 10)

@@ -85,7 +85,8 @@ def test_events_that_were_taken_before_load_no_checkpoint(tmp_path, monkeypatch)
         run_until_idle(worker)
     world.log.expel(worker.services.source)
     (partition,) = world.log.partitions
-    world.store._marks[partition] = 0
+    marks = world.store.marks([partition])
+    assert world.store.move_mark(partition, marks[partition], 0, marks.replacements)
     claimed, claim = [], world.store.claim
     monkeypatch.setattr(world.store, "claim", lambda name: claimed.append(name) or claim(name))
     successor = world.worker()

@@ -24,6 +24,7 @@ from omdml.workers.operate.letters import fate
 from tests.support.forks import ForkedProcess
 from tests.support.learning.audits import audited
 from tests.support.learning.parts import hot_world, scatter
+from tests.support.learning.restored_stores import put_checkpoints
 from tests.support.processes import wait_for
 from tests.support.worlds import World, catalogue, events, letters, rehomed, stop
 
@@ -154,7 +155,7 @@ def test_events_of_a_deleted_model_are_a_limit_of_the_audit(world):
 
 
 def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
-    world.store._models["shop"].checkpoints = []
+    put_checkpoints(world.store, "shop", [])
     wrong = audited(world)[1].wrong["shop"]
     assert "has no checkpoint of it, and 39 of its events, at offsets 0 to 40" in wrong
     assert "omdml replay --model shop --publish --replace" in wrong

@@ -13,6 +13,7 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models
 from tests.support.files.replays import LoggedShop
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.worlds import World, events, run_until_idle
 
 
@@ -43,8 +44,8 @@ def live(world):
 
 
 def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
-    checkpoints = world.store._models["shop"].checkpoints
-    checkpoints[:] = [(saved, b"?") for saved, _ in checkpoints]
+    damaged = [(saved, b"?") for saved, _ in kept_checkpoints(world.store, "shop")]
+    put_checkpoints(world.store, "shop", damaged)
     assert reset(world) is None
     assert live(world) == 0
     send(world, 10, seed=3)

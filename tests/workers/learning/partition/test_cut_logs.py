@@ -15,6 +15,7 @@ from omdml.streams.memory_log import MemorySource
 from omdml.streams.stores.checkpoints import none_left
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.worker import LearnerWorker
+from tests.support.learning.restored_stores import put_checkpoints
 from tests.support.worlds import (
     World,
     checking_ends,
@@ -168,7 +169,7 @@ def test_at_an_accepted_cut_a_model_that_cannot_be_read_stops_no_other(tmp_path)
     run_until_idle(worker)
     assert (world.store.peek("user-2").version, mark(world)) == (40, 15)
     # If it is restored, I expect it to learn what was written on.
-    world.store._models["user-1"].checkpoints = sound
+    put_checkpoints(world.store, "user-1", sound)
     run_until_idle(worker, 50)
     assert (world.store.peek("user-1").version, mark(world)) == (15, 50)
 
@@ -183,7 +184,7 @@ def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(t
     run_until_idle(worker)
     assert mark(world) == 15
     # If it is restored, I expect it to learn all that was written on.
-    world.store._models["user-1"].checkpoints = sound
+    put_checkpoints(world.store, "user-1", sound)
     run_until_idle(worker)
     assert (world.store.peek("user-1").version, mark(world)) == (10 + count, 15 + count)
 

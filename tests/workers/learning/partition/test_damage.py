@@ -7,6 +7,7 @@ import pytest
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.operate import models, topics
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.learning.store_samples import checkpoint
 from tests.support.worlds import (
     World,
@@ -52,7 +53,7 @@ def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tm
         kill(world, worker)
         worker = world.worker()
     # Once its checkpoints are restored, I expect it to learn all of them in order, and no model anything twice.
-    world.store._models["user-1"].checkpoints = sound
+    put_checkpoints(world.store, "user-1", sound)
     world.send(*feedback["user-1"][30:], *feedback["user-2"][30:])
     run_until_idle(worker, 100)
     assert mark(world) == 80
@@ -90,7 +91,7 @@ def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, m
     first = world.worker()
     world.send(*events(10, model="user-1"))
     run_until_idle(first)
-    copy = list(world.store._models["user-1"].checkpoints)
+    copy = kept_checkpoints(world.store, "user-1")
     world.send(*events(20, 1, model="user-1"))
     run_until_idle(first)
     kill(world, first)
@@ -98,7 +99,7 @@ def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, m
     worker = world.worker()
     world.send(*events(10, 2, model="user-1"))
     run_until_idle(worker)
-    world.store._models["user-1"].checkpoints = copy
+    put_checkpoints(world.store, "user-1", copy)
     world.send(*events(more, 3, model="user-1"))
     run_until_idle(worker, 40)
     assert (world.store.peek("user-1").version, mark(world)) == (40 + more, 40 + more)
@@ -110,11 +111,11 @@ def test_an_older_checkpoint_put_in_place_by_hand_learns_what_it_lacks(tmp_path)
     first = world.worker()
     world.send(*events(10, model="user-1"))
     run_until_idle(first)
-    copy = list(world.store._models["user-1"].checkpoints)
+    copy = kept_checkpoints(world.store, "user-1")
     world.send(*events(20, 1, model="user-1"), *events(5, 2, model="user-2"))
     run_until_idle(first)
     kill(world, first)
-    world.store._models["user-1"].checkpoints = copy
+    put_checkpoints(world.store, "user-1", copy)
     # When the next event comes for it, I expect it to learn first what it lacks, and no other model to learn anything.
     worker = world.worker()
     world.send(*events(1, 3, model="user-1"))
@@ -136,7 +137,7 @@ def test_a_waiting_model_without_events_goes_on_once_restored_or_reset(tmp_path,
     run_until_idle(worker)
     # If it is mended, I expect its events to be learned, and the mark to move on.
     if remedy == "restored":
-        world.store._models["user-1"].checkpoints = sound
+        put_checkpoints(world.store, "user-1", sound)
     else:
         models.reset(world.store, worker.services.specs.find("user-1"), "user-1", "here")
     for seed in range(3):
@@ -159,7 +160,7 @@ def test_a_rewind_begins_models_again_that_have_no_checkpoint_to_read(tmp_path, 
     worker.run()
     damage(world, "user-1")
     if checkpoints == "gone":
-        world.store._models["user-1"].checkpoints = []
+        put_checkpoints(world.store, "user-1", [])
     rewound = topics.rewind(extents(world), world.store, "crc32", ["user-1", "user-2"], None)
     assert rewound == ["user-1", "user-2"]
     run_until_idle(world.worker())
@@ -175,7 +176,7 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
     first = world.worker()
     world.send(*events(10, model="user-1"))
     run_until_idle(first)
-    copy = world.store._models["user-1"].checkpoints
+    copy = kept_checkpoints(world.store, "user-1")
     world.send(*events(10, 1, model="user-1"))
     run_until_idle(first)
     world.send(*events(10, model="user-2"))
@@ -184,7 +185,7 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
     if newest == "damaged":
         damage_newest(world, "user-1")
     else:
-        world.store._models["user-1"].checkpoints = copy
+        put_checkpoints(world.store, "user-1", copy)
     world.log.trim(partition, 15)
     # If events come for both, I expect the other one to learn, and this one to wait.
     worker = world.worker()
@@ -255,7 +256,7 @@ def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_pat
     # If both can be read again, I expect the second one's turn to skip nothing that the first has not read yet.
     for name, checkpoints in sound.items():
         if remedy == "restored":
-            world.store._models[name].checkpoints = checkpoints
+            put_checkpoints(world.store, name, checkpoints)
         else:
             models.reset(world.store, worker.services.specs.find(name), name, "here")
     run_until_idle(worker, 120)

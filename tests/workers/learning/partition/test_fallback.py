@@ -14,6 +14,7 @@ from omdml.workers.learning.interruptions import StoreChanged
 from omdml.workers.learning.partition.watermark import Mark
 from tests.support.deep import deep_after
 from tests.support.learning.audits import audited
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.worlds import (
     World,
     configuration,
@@ -75,10 +76,10 @@ def lacking(folder, eta=0.01):
 
 def restored_while_waiting(world, worker):
     """Have a worker wait for a model of which nothing can be read, then bring the older checkpoint back."""
-    older = world.store._models["shop"].checkpoints[1:]
+    older = kept_checkpoints(world.store, "shop")[1:]
     damage(world, "shop")
     run_until_idle(worker, 5)
-    world.store._models["shop"].checkpoints = older
+    put_checkpoints(world.store, "shop", older)
 
 
 def learned(catalogue, eta):

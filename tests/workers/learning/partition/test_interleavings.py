@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from omdml.errors import SourceError, StoreError
@@ -14,6 +12,7 @@ from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.model.judging.drift import Drift
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints, put_id
 from tests.support.worlds import (
     World,
     events,
@@ -147,8 +146,8 @@ def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tm
     first = world.worker()
     world.send(*feedback[:10])
     run_until_idle(first)
-    copies = copy.deepcopy({name: model.checkpoints for name, model in world.store._models.items()})
-    mark_then = dict(world.store._marks)
+    copies = {name: kept_checkpoints(world.store, name) for name in world.store.models()}
+    marks_then = dict(world.store.database.groups["marks"])
     world.send(*feedback[10:20])
     run_until_idle(first)
     first.stop()
@@ -157,9 +156,10 @@ def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tm
     run_until_idle(worker, 3)
     # When the store is brought back from a copy, or fails over to a replica that lacks the newest, and an event comes
     for name, checkpoints in copies.items():
-        world.store._models[name].checkpoints = checkpoints
-    world.store._marks = mark_then
-    world.store._store_id = world.store._store_id if run == "the same run" else run
+        put_checkpoints(world.store, name, checkpoints)
+    world.store.database.groups["marks"] = marks_then
+    if run != "the same run":
+        put_id(world.store, run)
     world.send(*feedback[20:])
     run_until_idle(worker)
     # Then what the copy lacks is learned before it.

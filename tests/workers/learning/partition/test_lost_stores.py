@@ -68,7 +68,7 @@ def test_a_store_that_was_emptied_under_a_living_worker_is_not_marked_again(tmp_
     worker = world.worker()
     run_until_idle(worker)
     world.store.delete("shop")
-    world.store._marks.clear()
+    world.store.database.groups.pop("marks", None)
     world.send(b"{nonsense")
     with pytest.raises(StoreLost):
         run_until_idle(worker)

@@ -21,6 +21,7 @@ from tests.support.worlds import (
     NEVER,
     World,
     catalogue,
+    damage_newest,
     events,
     kill,
     learned_directly,
@@ -184,10 +185,9 @@ def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tm
     world.log.group("omdml").committed[world.log.partitions[0]] = 20
     # Another server took over, without the last saves.
     for name in users:
-        world.store._models[name].checkpoints.clear()
+        world.store.delete(name)
     if damaged:
-        stored = world.store._models["shop"].checkpoints
-        stored[0] = (stored[0][0], stored[0][1][:-9])
+        damage_newest(world, "shop")
     world.send(*shop[35:])
     run_until_idle(world.worker())
     versions = {name: world.store.claim(name).checkpoint.version for name in ("shop", *users)}

@@ -24,8 +24,9 @@ from tests.support.deep import examples
 from tests.support.learning.audits import audited
 from tests.support.learning.owned_models import SECRET, begun, resumed
 from tests.support.learning.owned_models import specs as specs
+from tests.support.learning.restored_stores import kept_checkpoints, put_checkpoints
 from tests.support.learning.worker_metrics import read
-from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle, stop
+from tests.support.worlds import World, damage, events, items, kill, letters, mark, paced, rehomed, run_until_idle, stop
 
 HOME, SMALL = Partition("topic", 0), 3
 MODELS = {"shop": {"learner": "lomdml", "rank": 3}, "user-1": {"learner": "lomdml", "rank": 2}}
@@ -69,8 +70,7 @@ def test_a_model_configured_before_its_letters_were_final_learns_no_copy(tmp_pat
     world.send(*events(5))
     run_until_idle(worker := world.worker())
     kill(world, worker)
-    sound = world.store._models["shop"].checkpoints
-    world.store._models["shop"].checkpoints = [(position, data[:-9]) for position, data in sound]
+    damage(world, "shop")
     world.send(*events(1, 1), *events(4, 2, model="user-9"))
     stop(world.worker())
     assert [letter.reason for letter in letters(world)] == ["unknown_model"] * 4
@@ -131,14 +131,14 @@ def test_a_store_brought_back_from_before_a_letter_passes_over_its_copy(tmp_path
     world = World(tmp_path)
     world.send(*events(5))
     stop(world.worker())
-    older, begin = list(world.store._models["shop"].checkpoints), mark(world)
+    older, begin = kept_checkpoints(world.store, "shop"), mark(world)
     world.send(encode(LATE))
     stop(world.worker())
     with_late_item(world)
     resend(world, *letters(world))
     stop(world.worker())
     assert learned(world) == (6, 0)
-    world.store._models["shop"].checkpoints = older
+    put_checkpoints(world.store, "shop", older)
     assert world.store.move_mark(world.log.partitions[0], mark(world), begin)
     stop(world.worker())
     assert learned(world) == (6, 1)
@@ -188,7 +188,7 @@ def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(t
     name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
     world.send(*events(5, model=name), key=name)
     stop(world.worker())
-    models = world.store._models[name].checkpoints[:]
+    models = kept_checkpoints(world.store, name)
     old, before = world.log.partitions[0], world.store.placement(world.log.topic_id)
     world.log.add_partitions(1)
     rehomed(world)
@@ -198,7 +198,7 @@ def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(t
     (letter,) = letters(world)
     assert letter.reason == "wrong_partition"
     # When the store is brought back, learns the stray where it lies, and is rehomed again,
-    world.store._models[name].checkpoints = models
+    put_checkpoints(world.store, name, models)
     assert world.store.place(world.log.topic_id, world.store.placement(world.log.topic_id), before)
     assert world.store.move_mark(old, mark(world), 5)
     stop(world.worker())

@@ -31,14 +31,10 @@ class RestorableWithPlacements(RestorableMemory):
     """A store of which copies are made and brought back, together with the record of where models live."""
 
     copy = None
-
-    def back_up(self):
-        super().back_up()
-        self.placed = dict(self._placements)
+    restored = (*RestorableMemory.restored, "placements")
 
     def restore(self):
         super().restore()
-        self._placements = dict(self.placed)
         self.fail_over()
 
 

@@ -309,7 +309,7 @@ def test_another_secret_is_reported_in_the_history_and_learning_goes_on(tmp_path
     world.send(*events(100))
     run_until_idle(worker)
     world.log.expel(worker.services.source)
-    world.store._secret = b"8" * 32
+    world.store.database.groups["store"]["secret"] = b"8" * 64
     world.send(*events(1, seed=1))
     run_until_idle(world.worker())
     reasons = [line["reason"] for line in world.store.history("shop") if line["what"] == "adopted"]

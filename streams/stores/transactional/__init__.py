@@ -1,0 +1,1 @@
+"""A whole store over any database that has transactions."""
