@@ -194,7 +194,7 @@ def test_damaged_vectors_of_a_change_are_found(tmp_path, shop):
 def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
     """Each request moves all of ten items to one new place: at any moment they lie together."""
     names, failures, positions = [f"i{n}" for n in range(10)], [], set()
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
 
     def read():
         reader = MappedCatalogue(tmp_path / "c")
@@ -202,6 +202,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
             reader.refresh()
             shown = reader.shown
             positions.add(shown.position)
+            begun.set()
             rows = reader.rows(names)
             if shown.position and len({tuple(row) for row in reader.features["noise"][rows].tolist()}) != 1:
                 failures.append(rows.tolist())
@@ -210,6 +211,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
 
     thread = threading.Thread(target=read)
     thread.start()
+    assert begun.wait(30)
     draw = np.random.default_rng(2)
     for _ in range(60):
         place = raw_item(draw)
