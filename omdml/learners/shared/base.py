@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import math
 from abc import abstractmethod
@@ -38,8 +39,6 @@ Array = NDArray[Any]
 ROOM = 1 << 24
 # Prefix, in a state, of the arrays that were given as ``init``. Names of modalities have no slash.
 GIVEN = "init//"
-# Name of the number of the format in a pickle.
-PICKLED = "state format"
 # The classes of learners, by the name that configurations and states use.
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
@@ -229,19 +228,20 @@ class Learner(base.Base):
     def _convert(self, number: int) -> None:
         """Bring the state up to the newest format. It was restored as it is from a state of this ``number``."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the attributes, and the number of the state's format."""
-        return {**self.__dict__, PICKLED: STATE.number}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is pickled: the bytes of :meth:`to_bytes`, or the parameters of a learner that has not started.
 
-    def __setstate__(self, attributes: Mapping[str, Any]) -> None:
-        """Raises FormatError for a pickle of another format, whose arrays may mean something else."""
-        number = attributes.get(PICKLED)
-        if number != STATE.number:
-            raise FormatError(
-                f"{type(self).__name__}: pickled by another omdml (format {number}, this one has {STATE.number}): "
-                "install the same release everywhere. To keep a learner for later releases, write to_bytes()"
-            )
-        self.__dict__.update({name: value for name, value in attributes.items() if name != PICKLED})
+        So another release reads a pickle as it reads these bytes.
+        """
+        if self._engine is None:
+            return functools.partial(type(self), **self._get_params()), ()
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __copy__(self) -> Self:
+        """A learner with the same engine."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An independent learner in the same state. Hyperparameters never change, and are shared."""

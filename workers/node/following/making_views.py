@@ -25,8 +25,8 @@ from omdml.workers.node.view import SetView, View
 
 # An embedding that takes longer is made in the background, behind a bridge or candidates that are ranked again.
 PATIENCE_S = 0.02
-# A gallery of at most so many numbers keeps unit vectors (16 MB) if its version comes so soon after the one before.
-# Larger galleries are rarely embedded: while their model learns, answers come from that of an earlier version.
+# A gallery of at most so many numbers keeps unit vectors (16 MB of float32) if its version comes so soon after the one
+# before. Larger galleries are rarely embedded: while their model learns, that of an earlier version answers.
 UNIT_NUMBERS, SOON_S = 4_000_000, 1.0
 
 
