@@ -34,7 +34,7 @@ class Album:
         self.catalogue = build_catalogue(
             folder / "faces", self.features, ids=ids, sets=photos if sets else None, scaling="none"
         )
-        self.learner = SetNet(dims={"told": 6, "noise": 10}, rank=16)
+        self.learner = SetNet(dims={"signal": 6, "noise": 10}, rank=16)
         self.learner.learn_many(judged_by_label(self.label, 300), self.catalogue.features)
         self.store = MemoryStore()
         self.epoch = self.store.claim("album").epoch

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
+from omdml.retrieval.growing_matrix import GrowingMatrix
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
-from omdml.workers.node.galleries.gallery import GrowingMatrix
 from omdml.workers.node.searching.answers import Paging
 from tests.support.catalogues.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.catalogues.galleries import Bilinear
