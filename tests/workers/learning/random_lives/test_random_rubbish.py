@@ -43,9 +43,11 @@ class Rubbish(Life):
         before = store.placement(topic_id)
         try:
             super().rehome()
+            return
         except StoreError as error:
-            assert "nothing was changed" in str(error)
-            assert store.placement(topic_id) == before
+            refusal = str(error)
+        assert "nothing was changed" in refusal
+        assert store.placement(topic_id) == before
 
     def place_on_more(self):
         placement = self.world.store.placement(self.world.log.topic_id)
