@@ -71,7 +71,7 @@ def worker_starved(service):
 def node_starved(service):
     # A pause makes searches slow that the node has begun, so one is always under way. It leaves the node enough to
     # answer Prometheus beside the searches.
-    starved = StarvedProcess(service.processes["node"], paused_s=0.3, uses_s=0.05)
+    starved = StarvedProcess(service.processes["node"], paused_s=0.3, uses_s=0.03)
     searchers = [Searcher(service.ports["node"], pause_s=0.002) for _ in range(SEARCHERS)]
     try:
         service.fires("SearchSlow")
