@@ -59,8 +59,9 @@ class NumberedLater(msgspec.Struct):
 
 
 # States with number 1 were written while the state of dca was still changing. Since number 3 it can have a parent,
-# since number 4 weights of triplets, and since number 5 sums of items as they come.
-STATE = Format("learner state", 5)
+# since number 4 weights of triplets, since number 5 sums of items as they come, and since number 6 a parent that is
+# fitted.
+STATE = Format("learner state", 6)
 # The progress in a checkpoint is part of the format (workers/model/progress.py). Number 3 hashes only the headers of
 # the files in it.
 CHECKPOINT = Format("checkpoint", 3)

@@ -107,6 +107,21 @@ def parent_share(ahead, count, memory):
     return 10 / (10 + count * math.exp(-z))
 
 
+def fitted(parent, N, n):
+    """M of each expert of a parent, fitted to n near pairs with the sum N."""
+    results = {}
+    for name, M in parent.items():
+        values, vectors = np.linalg.eigh(M)
+        directions = vectors[:, values > 1e-9 * values.max()]
+        root = directions @ np.diag(np.sqrt(values[values > 1e-9 * values.max()])) @ directions.T
+        scatter = root @ N @ root
+        spread = min(1.0, np.trace(scatter) / n / directions.shape[1]) if n else 0.0
+        results[name] = M
+        if spread > 0:
+            results[name] = root @ np.linalg.inv((50 * spread * np.eye(len(M)) + scatter) / (50 + n)) @ root
+    return results
+
+
 def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     """Learn triplets ``rows`` of items (n, D); answers (scores, N, the sum of weights, M by expert, share by expert).
 
@@ -119,7 +134,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     N, F, n, n_far, squares = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, 0.0
     M, share, due, scores = nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
-    ahead = []
+    ahead, raw_ahead, fit = [], [], parent and parent[0]
     losses, scored, refreshed, asked = (
         {"items": 0.0, "far": 0.0},
         0.0,
@@ -136,17 +151,24 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
         near, far = ((centred[q] != centred[other]).any() for other in (r, s))
         f = own = share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge)
         if parent:
-            elder = sum(
-                part * (distance(items[q], items[r], A) - distance(items[q], items[s], A))
-                for A, part in ((({"plain": np.eye(d)} | parent[0])[name], part) for name, part in parent[1].items())
+            raw, refitted = (
+                sum(
+                    part * (distance(items[q], items[r], A[name]) - distance(items[q], items[s], A[name]))
+                    for name, part in parent[1].items()
+                )
+                for A in ({"plain": np.eye(d)} | parent[0], {"plain": np.eye(d)} | fit)
             )
+            unfitted = parent_share(raw_ahead, version - 1, memory)
+            elder = unfitted * raw + (1 - unfitted) * refitted
             trust = parent_share(ahead, version - 1, memory)
             f = trust * elder + (1 - trust) * own
         scores.append(f if near and far else 0.0)
         if near and far and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
             losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
             scored = keep * scored + 1
-            ahead += [1.5 * (math.tanh(own / 1.5) - math.tanh(elder / 1.5))] if parent else []
+            if parent:
+                ahead.append(1.5 * (math.tanh(own / 1.5) - math.tanh(elder / 1.5)))
+                raw_ahead.append(1.5 * (math.tanh(refitted / 1.5) - math.tanh(raw / 1.5)))
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
@@ -163,8 +185,9 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
             made = learned(N, F, C, n, n_far, n**2 / (squares or 1), counted(met), variances)
             faded = 5 / (5 + n)
             faded = faded if faded >= 0.005 else 0.0
+            fit_now = parent and fitted(parent[0], N, n)
         if version == due:
-            refreshed = version
+            refreshed, fit = version, fit_now
             M, share = made, faded if any(A is not None for A in made.values()) else 1.0
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
@@ -177,13 +200,18 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     total = sum(hedge[name] for name in experts)
     shares |= {name: (1 - faded) * hedge[name] / total for name in experts}
     shares = shares if experts else {"plain": 1.0}
-    if parent and (trust := parent_share(ahead, len(rows), memory)) >= 0.005:
-        experts, shares = (
-            (experts, {name: (1 - trust) * part for name, part in shares.items()}) if 1 - trust >= 0.005 else ({}, {})
-        )
-        for name, part in parent[1].items():
-            named = name if name == "plain" else f"parent {name}"
-            shares[named] = shares.get(named, 0.0) + trust * part
-            experts |= {named: parent[0][name]} if name != "plain" else {}
+    if parent:
+        trust, unfitted = (parent_share(leads, len(rows), memory) for leads in (ahead, raw_ahead))
+        metrics = [
+            (1 - trust, "", experts, shares),
+            (trust * unfitted, "parent ", parent[0], parent[1]),
+            (trust * (1 - unfitted), "fitted ", fit_now, parent[1]),
+        ]
+        experts, shares = {}, {}
+        for part, prefix, M, of_metric in (metric for metric in metrics if metric[0] >= 0.005):
+            for name, share in of_metric.items():
+                named = name if name == "plain" else prefix + name
+                shares[named] = shares.get(named, 0.0) + part * share
+                experts |= {named: M[name]} if name != "plain" else {}
         shares = {name: part / sum(shares.values()) for name, part in shares.items()}
     return np.array(scores), N, n, experts, shares

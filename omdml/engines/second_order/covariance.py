@@ -27,10 +27,10 @@ from omdml.comparisons import LEAST_WEIGHT
 from omdml.engines.base import MOST_COMPARISONS, Array, fill, with_copies
 from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
-from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
+from omdml.engines.second_order.experts import learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING, turned
 from omdml.engines.second_order.near_last import AllPairs
-from omdml.engines.second_order.parent import Parent
+from omdml.engines.second_order.parent import Experts, Parent, fitted_rows, mixed
 from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
@@ -79,13 +79,14 @@ class CovarianceEngine(SummingEngine):
         trust = [self._trust]
         if filled + count < BLOCK and state.counts[VERSION] + count < state.next[0]:
             return with_copies([state.hedge, state.asked, state.counts, *trust])
+        fitted = [self.parent.fitted] if self.parent else []
         others = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
-        return with_copies([*others, *self._used(), *trust])
+        return with_copies([*others, *self._used(), *trust, *fitted])
 
     @property
     def _trust(self) -> Array:
         """The trust in the parent, see :class:`Parent`; empty without a parent."""
-        return self.parent.trust if self.parent else np.zeros(0)
+        return self.parent.trust if self.parent else np.zeros((0, 4))
 
     def _used(self) -> list[Array]:
         """Views of the used parts of the arrays in ``PARTLY_USED``."""
@@ -133,17 +134,19 @@ class CovarianceEngine(SummingEngine):
     def served(self) -> dict[str, tuple[float, Array]]:
         """Share and matrix (r, D) of each expert of the metric that is served, including the parent's experts.
 
-        Names of the parent's experts begin with ``parent``. The plain coordinates are the same for both models, so
-        their shares are added.
+        Names of the parent's experts begin with ``parent``, and with ``fitted`` if they are fitted to this model.
         """
-        share = self.parent.share(self.version) if self.parent else 0.0
-        if self.parent is None or share < FADED:
-            return self._own()
-        return self.parent.beside(self._own() if 1 - share >= FADED else {}, share, self.state.basis)
-
-    def _own(self) -> dict[str, tuple[float, Array]]:
-        fresh = bool(self.state.made[0] == self.version)
-        return own_experts(self.state, self.all_pairs(), self._weights(), fresh)
+        fresh, pairs = bool(self.state.made[0] == self.version), self.all_pairs()
+        parts = self.parent.parts(self.version) if self.parent else {"own": 1.0}
+        experts: dict[str, Experts] = {}
+        if "own" in parts:
+            experts["own"] = own_experts(self.state, pairs, self._weights(), fresh)
+        if self.parent and "parent" in parts:
+            experts["parent"] = self.parent.experts(self.state.basis)
+        if self.parent and "fitted" in parts:
+            rows = self.parent.fitted.copy() if fresh else fitted_rows(self.parent, self.state, pairs)
+            experts["fitted"] = self.parent.experts(self.state.basis, rows)
+        return mixed(parts, experts)
 
     def _weights(self) -> dict[str, float]:
         """Hedge's weight of each learned expert, 1 in total."""
@@ -163,6 +166,8 @@ class CovarianceEngine(SummingEngine):
         for name, part in zip(LEARNED, state.rows, strict=True):
             if name in rows:
                 part[...] = rows[name]
+        if self.parent:
+            self.parent.fitted[...] = fitted_rows(self.parent, state, AllPairs.of_closed(moments))
         state.made[0] = version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 

@@ -81,8 +81,7 @@ def discriminant_rows(
     Returns
     -------
     Rows (k, d) by name, float64. The direction with the largest b is first, and the largest component of each is
-    positive. They are scaled so that items of covariance T have a mean squared length of 1. A name without any
-    direction is left out.
+    positive. A name without any direction is left out.
     """
     S = near.copy()
     S[np.diag_indices(len(S))] += added
@@ -186,7 +185,7 @@ def _rows(directions: Array, b: Array) -> Array:
     """The rows (k, d) for directions u (d, k) with ``u'Su = 1``, and their b (k,)."""
     rows: Array = directions.T
     largest = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
-    rows *= np.copysign(np.sqrt((1 - 1 / b) / (b - 1).sum()), largest)[:, None].astype(rows.dtype)
+    rows *= np.copysign(np.sqrt(1 - 1 / b), largest)[:, None].astype(rows.dtype)
     return rows
 
 

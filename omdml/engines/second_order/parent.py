@@ -1,4 +1,4 @@
-"""The metric of another model that a DCA model begins with, and how far it is trusted (MATHS 15)."""
+"""The metric of another model that a DCA model begins with, how it is fitted, and how far it is trusted (MATHS 15)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsymm, dtrsm
+from scipy.linalg.lapack import dpotrf
 
+from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, fill
+from omdml.engines.second_order.experts import FADED
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
+from omdml.engines.second_order.near_last import AllPairs
+from omdml.engines.second_order.state import State
 from omdml.kernels.second_order.experts import trusted
 from omdml.metrics.cosine import CosineMetric
 
+# Share and matrix (r, D) of each expert of a metric.
+Experts = dict[str, tuple[float, Array]]
 # Prefix of the parent's arrays in a state. Names of modalities have no slash.
 PREFIX = "parent/"
 # Earlier states hold sums of plain differences of margins. A margin lies between -4 and 4, so these are at most 8.
 LARGEST_SQUARE = 64.0
+# What changes as the model learns.
+CHANGING = ("fitted", "trust")
+# That near pairs differ alike along all of the parent's directions counts as much as this many near pairs.
+ALIKE = 50.0
 
 
 class Parent(NamedTuple):
-    """The metric that another model served when this one began. Only ``trust`` ever changes."""
+    """The metric that another model served when this one began. Only ``fitted`` and ``trust`` ever change."""
 
     # Rows of the parent's learned experts, one expert after the other.
     rows: Array  # (p, D)
@@ -29,8 +41,11 @@ class Parent(NamedTuple):
     shares: Array  # (3,)
     # The parent's version.
     version: Array  # (1,)
-    # See :func:`omdml.kernels.second_order.experts.trusted`.
-    trust: Array  # (4,)
+    # The rows that the last refresh fitted to the model's own near pairs, with these sizes and shares.
+    fitted: Array  # (p, D)
+    # Two choices, see :func:`omdml.kernels.second_order.experts.trusted`: of the parent, fitted or not, beside the
+    # model's own metric; and of the parent as it was beside the fitted one.
+    trust: Array  # (2, 4)
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
@@ -47,10 +62,11 @@ class Parent(NamedTuple):
         shares = [metric.shares.get(name, 0.0) for name in ("plain", *LEARNED)]
         return cls(
             rows=np.concatenate(rows),
+            fitted=np.concatenate(rows),
             sizes=np.array([len(array) for array in rows], np.int64),
             shares=np.array(shares),
             version=np.array([version], np.int64),
-            trust=np.zeros(4),
+            trust=np.zeros((2, 4)),
         )
 
     @classmethod
@@ -58,10 +74,11 @@ class Parent(NamedTuple):
         """A stand-in for no parent, with an empty ``trust``: compiled code needs an argument of the same type."""
         return cls(
             rows=np.zeros((0, len(mean)), mean.dtype),
+            fitted=np.zeros((0, len(mean)), mean.dtype),
             sizes=np.zeros(len(LEARNED), np.int64),
             shares=np.zeros(1 + len(LEARNED)),
             version=np.zeros(1, np.int64),
-            trust=np.zeros(0),
+            trust=np.zeros((0, 4)),
         )
 
     @classmethod
@@ -69,57 +86,113 @@ class Parent(NamedTuple):
         """The parent in these arrays of a state, None if it has none; raises KeyError or ValueError."""
         if not any(name.startswith(PREFIX) for name in tensors):
             return None
+        if PREFIX + "fitted" not in tensors:
+            # Before number 6 of the format the parent stayed as it was.
+            trust = np.stack([tensors[PREFIX + "trust"], np.zeros(4)])
+            tensors = {**tensors, PREFIX + "fitted": tensors[PREFIX + "rows"], PREFIX + "trust": trust}
         count = len(np.atleast_1d(tensors[PREFIX + "rows"]))
         parent = cls(
             rows=np.zeros((count, D), dtype),
+            fitted=np.zeros((count, D), dtype),
             sizes=np.zeros(len(LEARNED), np.int64),
             shares=np.zeros(1 + len(LEARNED)),
             version=np.zeros(1, np.int64),
-            trust=np.zeros(4),
+            trust=np.zeros((2, 4)),
         )
         for name in cls._fields:
             # Raises ValueError if shape or type differ.
             fill(getattr(parent, name), tensors[PREFIX + name], PREFIX + name)
-        shares, (advantages, squares, weight, scored) = parent.shares, parent.trust.tolist()
+        shares = parent.shares
         if not (parent.sizes.min() >= 0 and parent.sizes.sum() == count and parent.version[0] >= 0):
             raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
-        possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
-        if not (0 <= weight <= scored and possible):
-            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
+        for advantages, squares, weight, scored in parent.trust.tolist():
+            possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
+            if not (0 <= weight <= scored and possible):
+                raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
         return parent
 
     def to_tensors(self) -> dict[str, Array]:
         """The arrays as part of a state."""
         return {PREFIX + name: getattr(self, name) for name in self._fields}
 
-    def experts(self, basis: Array) -> dict[str, tuple[float, Array]]:
-        """Share and matrix of each expert that has one; the plain coordinates have the matrix ``basis``."""
-        matrices = dict(zip(LEARNED, np.split(self.rows, self.sizes.cumsum()[:-1]), strict=True))
+    def experts(self, basis: Array, rows: Array | None = None) -> Experts:
+        """Share and matrix of each expert that has one; the plain coordinates have the matrix ``basis``.
+
+        The matrices are the parent's as they were, or these ``rows`` (p, D) in their place.
+        """
+        whole = self.rows if rows is None else rows
+        matrices = dict(zip(LEARNED, np.split(whole, self.sizes.cumsum()[:-1]), strict=True))
         experts = {"plain": (float(self.shares[0]), basis)}
         experts |= {name: (float(share), matrices[name]) for name, share in zip(LEARNED, self.shares[1:], strict=True)}
         return {name: (share, matrix) for name, (share, matrix) in experts.items() if share > 0}
 
-    def beside(
-        self, own: Mapping[str, tuple[float, Array]], share: float, basis: Array
-    ) -> dict[str, tuple[float, Array]]:
-        """Share and matrix of each expert: of a model's ``own``, and of its parent's, which get ``share`` in total."""
-        total = share + (1 - share) * bool(own)
-        combined = {name: ((1 - share) * part / total, matrix) for name, (part, matrix) in own.items()}
-        for name, (part, matrix) in self.experts(basis).items():
-            # The plain coordinates are the same for both, so their shares are added.
-            before = combined["plain"][0] if name == "plain" and name in combined else 0.0
-            combined[name if name == "plain" else f"parent {name}"] = before + share * part / total, matrix
-        return combined
+    def parts(self, version: int) -> dict[str, float]:
+        """Shares of a model's own metric, of the parent as it was, and of the fitted one, after so many comparisons.
+
+        A share below ``FADED`` is left out of what is served.
+        """
+        share, as_it_was = (float(trusted(trust, version)) for trust in self.trust)
+        parts = {"own": 1 - share, "parent": share * as_it_was, "fitted": share * (1 - as_it_was)}
+        parts = {name: part for name, part in parts.items() if part >= FADED}
+        return {name: part / sum(parts.values()) for name, part in parts.items()}
 
     def share(self, version: int) -> float:
-        """The parent's share, from 0 to 1, beside a model that learned ``version`` comparisons."""
-        return float(trusted(self.trust, version))
+        """The share, from 0 to 1, of the parent, fitted or not, beside a model that learned ``version`` comparisons."""
+        return float(trusted(self.trust[0], version))
+
+
+def mixed(parts: Mapping[str, float], experts: Mapping[str, Experts]) -> Experts:
+    """Share and matrix of each expert of a mixture of metrics, given each metric's part and its experts.
+
+    Names of experts that are not the model's own begin with the name of their metric. The plain coordinates are the
+    same in all metrics, so their shares are added.
+    """
+    combined: Experts = {}
+    for metric, part in parts.items():
+        for name, (share, matrix) in experts[metric].items():
+            whole = name if metric == "own" or name == "plain" else f"{metric} {name}"
+            combined[whole] = combined.get(whole, (0.0, matrix))[0] + part * share, matrix
+    return combined
+
+
+def fitted_rows(parent: Parent, state: State, pairs: AllPairs) -> Array:
+    """The parent's rows (p, D), fitted to the near pairs of the model itself (MATHS 15).
+
+    A direction along which these near pairs differ much counts for less from then on.
+    """
+    fitted = [_fitted(rows, state, pairs) for rows in np.split(parent.rows, parent.sizes.cumsum()[:-1])]
+    return np.concatenate(fitted)
+
+
+def _fitted(rows: Array, state: State, pairs: AllPairs) -> Array:
+    """The rows (k, D) of one expert: ``L^-1 A`` with ``L L' = (50 s I + A N A') / (50 + n)``, see MATHS 15."""
+    count = float(pairs.moments.sums[0])
+    if not len(rows) or not count:
+        return rows
+    A = rows.astype(np.float64)
+    with one_blas_thread():
+        over = A if state.sums_items or not len(state.basis) else A @ state.basis.T.astype(np.float64)
+        # Coordinates that the parent leaves out come last. They need no product.
+        used = 1 + int(np.flatnonzero(over.any(axis=0)).max(initial=0))
+        over, near, new = over[:, :used], pairs.moments.near[:used, :used], pairs.near[:, :used] @ over[:, :used].T
+        # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
+        scatter = pairs.weight * (over @ dsymm(1.0, near.T, over.T, lower=1)) + 0.5 * new.T @ new
+        # Rows are scaled so that the parent's own near pairs had a variance of at most 1 along each.
+        spread = min(1.0, float(scatter.trace()) / count / len(A))
+        if not spread > 0:
+            # The near pairs are alike by this expert.
+            return rows
+        C = (ALIKE * spread * np.eye(len(A)) + scatter) / (ALIKE + count)
+        L, failed = dpotrf(C, lower=1)
+        fitted = dtrsm(1.0, L, A, lower=1).astype(rows.dtype)
+    return rows if failed or not np.isfinite(fitted).all() else fitted
 
 
 def same_parent(left: Parent | None, right: Parent | None) -> bool:
     """Whether both are the same metric of the same version, or both are None."""
     if left is None or right is None:
         return left is right
-    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in left._fields if name != "trust")
+    constant = set(left._fields) - set(CHANGING)
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in constant)

@@ -85,7 +85,7 @@ def learn(
     a score that is not finite or is too large.
     """
     m, used = state.used.shape[0], state.used.sum()
-    margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros(TILE)
+    margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros((2, TILE))
     codes = np.zeros(TILE, np.uint64)
     near, far, weights = np.zeros(TILE, np.bool_), np.zeros(TILE, np.bool_), np.zeros(m)
     learned = 0
@@ -116,7 +116,9 @@ def learn(
                     margins_of(projected, start, end, first, margins[1 + j, :count])
                 start = end
         if parent.trust.shape[0] > 0:
-            margins_of_parent(parent, state.basis, items, first, products, gemm, parent_margins[:count])
+            for place, parent_rows in enumerate((parent.rows, parent.fitted)):
+                of_parent = parent_margins[place, :count]
+                margins_of_parent(parent, parent_rows, state.basis, items, first, products, gemm, of_parent)
         q = state.Q[filled : filled + count]
         mark_others(q, state.R[filled : filled + count], near)
         mark_others(q, state.S[filled : filled + count], far)
@@ -189,9 +191,12 @@ def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, m
 
 @njit(cache=True)
 def margins_of_parent(
-    parent: Any, basis: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
+    parent: Any, rows: Array, basis: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
 ) -> None:
-    """Write the margins (e,) of triplets of a tile by all experts of the model's parent, weighted by their shares."""
+    """Write the margins (e,) of triplets of a tile by all experts of the model's parent, weighted by their shares.
+
+    ``rows`` are the parent's as they were, or the fitted ones.
+    """
     expert_margins = np.zeros(margins.shape[0])
     margins[:] = 0.0
     if parent.shares[0] > 0:
@@ -201,7 +206,7 @@ def margins_of_parent(
     for j in range(parent.sizes.shape[0]):
         end = start + parent.sizes[j]
         if parent.shares[1 + j] > 0:
-            margins_by(parent.rows[start:end], items, first, products, gemm, expert_margins)
+            margins_by(rows[start:end], items, first, products, gemm, expert_margins)
             margins += parent.shares[1 + j] * expert_margins
         start = end
 

@@ -194,10 +194,10 @@ def tally(
         Written: the weighted margin of all experts, before each triplet was learned.
     counts
         Changed in place.
-    parent_margins : (e,)
-        Margins by the parent.
-    trust : (4,)
-        See :func:`trusted`; (0,) if there is no parent. Changed in place.
+    parent_margins : (2, e)
+        Margins by the parent as it was, and by the fitted one.
+    trust : (2, 4)
+        See ``Parent``; (0, 4) if there is no parent. Changed in place.
 
     Returns
     -------
@@ -211,8 +211,11 @@ def tally(
         for j in range(m):
             learned += weights[j] * margins[1 + j, e]
         own = plain * margins[0, e] + (1.0 - plain) * learned
-        share = trusted(trust, version) if trust.shape[0] else 0.0
-        scores[e] = share * parent_margins[e] + (1.0 - share) * own if ordered[e] else 0.0
+        share, by_parent = 0.0, 0.0
+        if trust.shape[0]:
+            share, as_it_was = trusted(trust[0], version), trusted(trust[1], version)
+            by_parent = as_it_was * parent_margins[0, e] + (1.0 - as_it_was) * parent_margins[1, e]
+        scores[e] = share * by_parent + (1.0 - share) * own if ordered[e] else 0.0
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
@@ -229,7 +232,8 @@ def tally(
                 hedge[j] = rule * hedge[j] + loss
             hedge[m + 1] = rule * hedge[m + 1] + 1.0
             if trust.shape[0]:
-                compare(trust, own, parent_margins[e], rule)
+                compare(trust[0], own, by_parent, rule)
+                compare(trust[1], parent_margins[1, e], parent_margins[0, e], rule)
         asked[version % asked.shape[0]] = codes[e]
     for kind in (FILLED, VERSION, UPDATES):
         counts[kind] += scores.shape[0]

@@ -77,9 +77,7 @@ def test_the_rows_are_a_root_of_the_closed_form(d):
     for name, size in (("one", 1.0), ("less", 0.8)):
         rows, M = results[name], naive.closed_form(near + 0.05 * np.eye(d), size * everything)
         assert np.linalg.matrix_rank(M, tol=1e-9) == len(rows) > 0
-        scale = np.trace(rows.T @ rows) / np.trace(M)
-        np.testing.assert_allclose(rows.T @ rows, M * scale, rtol=1e-8, atol=1e-10)
-        assert np.trace(rows @ (size * everything) @ rows.T) == pytest.approx(1.0)
+        np.testing.assert_allclose(rows.T @ rows, M, rtol=1e-8, atol=1e-10)
         assert (rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)] > 0).all()
 
 
@@ -94,7 +92,7 @@ def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration(dtyp
     b, V = scipy.linalg.eigh(X.T @ other @ X, X.T @ S @ X)
     gains = np.where(b > 1, b - 1, 0.0)
     large = gains.cumsum() > 0.005 * gains.sum()
-    expected = X @ V[:, large] @ np.diag(1 - 1 / b[large]) @ V[:, large].T @ X.T / gains[large].sum()
+    expected = X @ V[:, large] @ np.diag(1 - 1 / b[large]) @ V[:, large].T @ X.T
 
     scaled = in_units(np.triu(near) * scale**2, {"one": np.triu(other) * scale**2}, 0.05 * scale**2, dtype)
     near_rows = rows_near_earlier(scaled, {"one": earlier / scale})["one"].astype(float) * scale

@@ -11,12 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA, LOMDML, merge
+from omdml.builders import from_labels
+from omdml.engines.second_order.near_last import AllPairs
+from omdml.engines.second_order.parent import fitted_rows
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError
+from omdml.evaluate import mean_average_precision
 from omdml.kernels.second_order.experts import compare
+from omdml.metrics.cosine import projected
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
+from tests.formats.samples import HERE
 from tests.naive import dca as naive
 from tests.support.deep import examples
-from tests.support.learning.dca import assert_serves, centred, in_chunks, learner, served, with_pairs, world
+from tests.support.learning.dca import assert_serves, centred, in_chunks, learner, matrices, with_pairs, world
 
 
 def begun_from(features, known, seed=100, **options):
@@ -47,7 +53,7 @@ def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, 
     rows = with_pairs(rows, mixed, draw)
     model, parent = begun_from(features, known, rank=rank, memory=memory, dtype="float64")
     result = model.learn_many(rows, features).scores
-    before = served(parent), parent.shares
+    before = matrices(parent), parent.shares
     scores, _, _, experts, shares = naive.dca(rows, *centred(model, features), memory, before)
     np.testing.assert_allclose(result, scores, rtol=1e-6, atol=1e-8)
     assert_serves(model, experts, shares, rtol=1e-6, atol=1e-8)
@@ -110,7 +116,46 @@ def test_clicks_of_the_same_meaning_keep_the_parent():
     child.begin_from(parent.metric, parent.version)
     child.learn_many(rows[2000:], features)
     assert child.figures["parent_share"] > 0.5
-    assert sum(share for name, share in child.shares.items() if name.startswith("parent")) > 0.5
+    assert sum(share for name, share in child.shares.items() if name.startswith(("parent", "fitted"))) > 0.5
+
+
+def test_fifty_clicks_make_a_parent_of_the_same_directions_theirs():
+    draw = np.random.default_rng(1)
+    classes = draw.integers(0, 12, 600)
+    features = {"m0": draw.normal(0, 1, (600, 60)) + 0.45 * draw.normal(0, 1, (12, 60))[classes]}
+    parent, alone, child = learner(features), learner(features), learner(features)
+    parent.learn_many(from_labels(classes, 2000, seed=1), features)
+    child.start(features)
+    child.begin_from(parent.metric, parent.version)
+    groups = classes // 3
+    rows = from_labels(groups, 50, seed=2)
+    child.learn_many(rows, features)
+    alone.learn_many(rows, features)
+    by_parent, by_own, by_child = (
+        mean_average_precision(model.metric.embed(features), groups, np.arange(600)) for model in (parent, alone, child)
+    )
+    assert by_child > max(by_parent, by_own) + 0.02
+    assert sum(share for name, share in child.shares.items() if name.startswith("fitted")) > 0.5
+
+
+def test_near_pairs_that_differ_alike_along_its_directions_leave_a_parent_as_it_was():
+    features, rows, *_ = world(2, dims=(20,), items=400, events=400)
+    child, _ = begun_from(features, 2000, dtype="float64")
+    child.learn_many(rows, features)
+    engine = child._engine
+    A = engine.parent.rows[: engine.parent.sizes[0]]
+    # The sum of near pairs that makes A N A' a multiple of the identity.
+    directions = np.linalg.pinv(projected(A, engine.state.basis))
+    pairs = AllPairs.of_closed(engine.moments()._replace(near=np.triu(3 * directions @ directions.T)))
+    fitted = fitted_rows(engine.parent, engine.state, pairs)[: len(A)]
+    np.testing.assert_allclose(fitted / np.linalg.norm(fitted), A / np.linalg.norm(A), atol=1e-9)
+
+
+def test_a_state_from_before_parents_were_fitted_goes_on_with_the_parent_as_it_was():
+    parent = DCA.from_bytes((HERE / "learner-state-5" / "dca-with-parent.safetensors").read_bytes())._engine.parent
+    np.testing.assert_array_equal(parent.fitted, parent.rows)
+    assert parent.trust[0].any()
+    assert not parent.trust[1].any()
 
 
 def test_with_similar_pairs_alone_a_parent_counts_for_ten_of_them():
@@ -161,9 +206,9 @@ def test_a_model_with_a_parent_can_be_read_after_its_memory_became_shorter(merge
     model, _ = begun_from(features, 300, **options)
     model.learn_many(rows[:700], features)
     shorter = merge(model, model) if merged else model.learning_on(memory=20)
-    before = shorter._engine.parent.trust[3]
+    before = shorter._engine.parent.trust[0, 3]
     shorter.learn_many(rows[700:], features)
-    assert shorter._engine.parent.trust[3] > before > 40
+    assert shorter._engine.parent.trust[0, 3] > before > 40
     again = DCA.from_bytes(shorter.to_bytes())
     assert again.to_bytes() == shorter.to_bytes()
 
@@ -222,9 +267,10 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
     ("part", "value"),
     [("rows", np.zeros((1, 12), np.float32)), ("rows", np.zeros(12, np.float32)), ("rows", None),
      ("sizes", np.array([-1, 1])), ("sizes", np.array([1])), ("shares", np.array([0.5, 0.1, 0.1])),
-     ("shares", np.array([-1.0, 1, 1])), ("version", np.array([-1])), ("trust", np.zeros(3)),
-     ("trust", np.array([0.0, 0, 2, 1])), ("trust", np.array([50.0, 1, 9, 9])),
-     ("trust", np.array([0.0, 999, 9, 9])), ("trust", np.array([0.0, -1, 9, 9]))],
+     ("shares", np.array([-1.0, 1, 1])), ("version", np.array([-1])), ("trust", np.zeros((2, 3))),
+     ("fitted", np.zeros((1, 12), np.float32)), ("fitted", None),
+     ("trust", np.array([[0.0, 0, 2, 1], [0] * 4])), ("trust", np.array([[0] * 4, [50.0, 1, 9, 9]])),
+     ("trust", np.array([[0.0, 999, 9, 9], [0] * 4])), ("trust", np.array([[0] * 4, [0.0, -1, 9, 9]]))],
 )  # fmt: skip
 def test_a_state_with_a_parent_of_another_shape_is_refused(part, value):
     features, rows, _, _ = world(9)
