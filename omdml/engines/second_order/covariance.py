@@ -41,7 +41,7 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# If a ``memory`` is set, the least number of refreshes within that many comparisons.
+# If there is a ``memory``, the least number of refreshes in as many comparisons as it says.
 REFRESHES_PER_MEMORY = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300

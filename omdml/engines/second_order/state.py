@@ -62,7 +62,7 @@ class State(NamedTuple):
     # See :func:`omdml.kernels.second_order.experts.hedged`. The last number is what merges add to the bound of the
     # loss.
     hedge: Array  # (5,)
-    # Codes of the last RECENT queries. That of triplet number v, counted from 0, is at v % RECENT.
+    # Codes of the last RECENT queries. The code of triplet number v, counted from 0, is at v % RECENT.
     asked: Array  # (RECENT,)
     # Version of the last refresh.
     made: Array  # (1,)
