@@ -214,7 +214,8 @@ class CovarianceEngine(SummingEngine):
             for name in SYMMETRIC:
                 matrix = getattr(state, name)
                 matrix[...] = np.triu(getattr(moments, name))
-                # If all pairs are alike in a number, its sum is 0. Rounding can make it negative, which is refused.
+                # If all pairs are alike in a number, its sum is 0. Rounding can make that negative, and a state
+                # with a negative sum is refused.
                 np.fill_diagonal(matrix, np.maximum(matrix.diagonal(), 0.0))
             state.centre[:] = moments.centre
 

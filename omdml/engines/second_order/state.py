@@ -18,7 +18,7 @@ BLOCK = 64
 # Number of queries that the model remembers, to recognise answers to the same search.
 RECENT = 64
 # If items have at most this many numbers, their sums are turned each time a metric is made. For longer items, turning
-# would take longer than all else that makes the metric.
+# would take longer than the rest of making the metric.
 TURNED = 128
 # What the model knows of the catalogue. It never changes.
 CONSTANT = AXES

@@ -139,7 +139,7 @@ def compare(trust: Array, own: float, by_parent: float, rule: float) -> None:
     """Count a triplet in ``trust`` (4,), in place, by its two margins. See :func:`trusted`.
 
     The parent's advantage is the model's own margin minus the parent's, each through a tanh. The tanh makes large
-    margins count alike: if items are far apart anyway, it changes no search how far. ``rule`` is 1 - 1/memory, and 1
+    margins count alike: how far apart items are changes no search if they are far. ``rule`` is 1 - 1/memory, and 1
     without a memory.
     """
     advantage = CERTAIN * (math.tanh(own / CERTAIN) - math.tanh(by_parent / CERTAIN))

@@ -152,7 +152,7 @@ class PollingWatch:
     def _counts(self, known: bytes | None) -> tuple[bytes | None, Mapping[str, bytes | None]]:
         """The count of all entries, and the count of each model's last one.
 
-        The latter are read only if the former is not ``known``, because they cannot have changed otherwise.
+        The counts of models are read only if the count of all entries is not ``known``: otherwise none has changed.
         """
         with self._transaction(False) as rows:
             count = rows.get(COUNTS, "all")
