@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # The learner of models whose configuration names none.
 DEFAULT_LEARNER = "dca"
-# The class of each learner, by the name that a configuration uses. A test compares this with LEARNERS, whose import
-# takes a tenth of a second: too long to hear of a mistyped name.
+# The class of each learner, by the name that a configuration uses. LEARNERS has the same, but takes a tenth of a second
+# to import. That is too long for a command that only reports a mistyped name. A test compares the two.
 LEARNER_CLASSES = {
     "cpmtml": "CPmtML",
     "dca": "DCA",

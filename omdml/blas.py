@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 # Whether every BLAS call of the process runs on one thread.
 _always = False
-# Calls a function with several arguments, as ``map`` does.
+# Calls a function with each of some arguments, as ``map`` does.
 _apply: Callable[..., Iterable[Any]] = map
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 @cache
 def _controller() -> ThreadpoolController:
-    # The controller finds the BLAS of scipy only if that is loaded already. It is imported here, so that only processes
-    # that compute wait for it.
+    # The controller finds the BLAS of scipy only if scipy has loaded it. It is loaded here, and not above, so that only
+    # processes that compute wait for it.
     import scipy.linalg.cython_blas  # noqa: F401
 
     return ThreadpoolController()

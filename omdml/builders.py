@@ -233,7 +233,7 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     ordered, draw = _Levels.of(levels, among, 3), _drawing(count, seed)
     tied = 1 + np.flatnonzero(ordered.size[1:-1] > 1)
     if len(tied) == 0:
-        raise FeedbackError("no level between the lowest and the highest has two items, expected at least one that has")
+        raise FeedbackError("no level between the lowest and the highest has two items, expected one that has")
     middle = draw.choice(tied, count)
     e = ordered.item(draw.integers(0, middle), draw)
     h = ordered.item(draw.integers(middle + 1, len(ordered.size)), draw)
@@ -361,13 +361,13 @@ def _sorted_items(name: str, values: ArrayLike, dimensions: int, among: ArrayLik
 
 
 def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
-    """Items in a tree with a node for each label; raises FeedbackError for too few labels, or items of one."""
+    """Items in a tree with a node for each label; raises FeedbackError unless there are 2, of 2 items each."""
     array, rows = _sorted_items("labels", labels, 1, among)
     tree = _Tree.of(array[:, None], rows)
     kinds = len(np.unique(tree.begin[1]))
     rarest = int(tree.size[1].min(initial=len(tree.order)))
     if kinds < 2 or rarest < 2:
-        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items, expected at least two of both")
+        raise FeedbackError(f"{kinds} labels, the rarest with {rarest} items, expected at least 2, of 2 items each")
     return tree
 
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-# The lowest weight of a comparison. With it, the square of the weight does not yet vanish beside squares of others.
+# The lowest weight of a comparison. The square of a lower one could vanish in a sum with the squares of others.
 LEAST_WEIGHT = 1e-6
 
 
@@ -183,7 +183,7 @@ CONVERSIONS: dict[str, Callable[..., list[str]]] = {
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
     """Refuse an event that compares nothing, or more than the limit."""
     if not count:
-        why = ", as if all of a page was clicked" if type(event) is Page else ""
+        why = " (perhaps all were clicked)" if type(event) is Page else ""
         message = f"{kind_of(event)} of 0 {what}: it puts no item before another{why}. Do not send it"
         raise FeedbackError(message, reason="nothing_compared")
     if count > MAX_COMPARISONS:

@@ -91,7 +91,7 @@ class CorruptError(OmdmlError):
     Attributes
     ----------
     epoch
-        The epoch of a claim whose checkpoints cannot be read. To replace them, one needs it. Empty for anything else.
+        The epoch of a claim whose checkpoints cannot be read; a command that replaces them needs it. Otherwise empty.
     """
 
     reason = "corrupt"

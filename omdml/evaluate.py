@@ -14,7 +14,7 @@ from omdml.errors import MeasureError, quoted
 Array = NDArray[Any]
 # Number of queries whose distances to all rows are in memory at a time.
 QUERIES_AT_ONCE = 256
-# Gains double with every grade. That of this grade is still finite.
+# Gains double with every grade. The gain of this grade is still finite.
 HIGHEST_GRADE = 1_000
 
 

@@ -47,10 +47,10 @@ FEATURES = (
 )
 USER = "The person or session. Learners never see it; `omdml forget` finds events by it."
 POSITIONS = "The rank of each item of `shown`, from 1, if they are not in the order of the page"
-TASK = "The task in whose sense they are similar or not, if the model has several tasks"
+TASK = "The task in whose sense the two are similar or not, if the model has several tasks"
 MARGIN = (
-    "By how much the squared distance of `far` should be larger: 0 to 10. That of random pairs is about 1 when a model "
-    "begins."
+    "By how much the squared distance of `far` should be larger: 0 to 10. When a model begins, the squared distance of "
+    "random pairs is about 1."
 )
 SETS = "Ids of sets that answer the query well. The id of an item stands for a set of this item alone."
 
@@ -79,8 +79,8 @@ class Triplet(Feedback, frozen=True, kw_only=True, tag="triplet", gc=False):
     """``relevant`` should be closer to ``query`` than ``irrelevant`` is."""
 
     query: Query
-    relevant: Annotated[Id, Meta(description="An item that fits it")]
-    irrelevant: Annotated[Id, Meta(description="An item that fits it less")]
+    relevant: Annotated[Id, Meta(description="An item that fits the query")]
+    irrelevant: Annotated[Id, Meta(description="An item that fits the query less")]
 
 
 class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
@@ -88,7 +88,7 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
 
     query: Query
     relevant: Annotated[Items, Meta(description="Items that fit the query")]
-    irrelevant: Annotated[Items, Meta(description="Items that fit it less")]
+    irrelevant: Annotated[Items, Meta(description="Items that fit the query less")]
 
 
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
@@ -136,7 +136,7 @@ class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
 
     query: Annotated[Items, Meta(description="The elements that were searched with")]
     relevant: Annotated[Items, Meta(description=SETS)]
-    irrelevant: Annotated[Items, Meta(description="Ids of sets that answer it less well")]
+    irrelevant: Annotated[Items, Meta(description="Ids of sets that answer the query less well")]
 
 
 AnyFeedback = Triplet | Ranking | Page | Pair | Quadruplet | SetJudgement
@@ -145,11 +145,11 @@ KINDS: dict[type[Feedback], str] = {kind: str(kind.__struct_config__.tag) for ki
 FIELDS: dict[type, set[str]] = {kind: {"type", *kind.__struct_fields__} for kind in KINDS}
 
 
-def fields_of(kind: type[Feedback], of: object) -> tuple[str, ...]:
-    """The fields of a kind's own that have this type, or may be left out and have it otherwise."""
+def fields_of(kind: type[Feedback], field_type: object) -> tuple[str, ...]:
+    """The fields of a kind, without those of all kinds, that have this type, or this type or None."""
     hints = get_type_hints(kind)
     own = [name for name in kind.__struct_fields__ if name not in Feedback.__struct_fields__]
-    return tuple(name for name in own if of in (hints[name], *get_args(hints[name])))
+    return tuple(name for name in own if field_type in (hints[name], *get_args(hints[name])))
 
 
 # The fields of each kind that are lists of items, which may not be empty, and the numbers, which must be finite.

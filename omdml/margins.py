@@ -1,8 +1,9 @@
 """How clearly a metric orders comparisons correctly, whatever its scale: the way to compare two metrics (MATHS 1).
 
-A few hundred comparisons are too few for a mistake rate, but enough if the margins of each by two metrics are compared.
-Take mfeat with 30 % of the clicks inverted, the metric before the first 1,000 clicks and the one after them, and 128
-comparisons. Their mean margin falls by ten standard errors. The numbers of mistakes differ by one.
+A few hundred comparisons are too few to tell two metrics apart by their mistakes. They are enough if the margin of each
+comparison by the one metric is subtracted from its margin by the other. An example is mfeat with 30 % of the clicks
+inverted, and 128 comparisons that judge the metrics before and after the first 1,000 clicks. The mean margin falls by
+ten standard errors, while the numbers of mistakes differ by one.
 """
 
 from __future__ import annotations

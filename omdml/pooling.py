@@ -217,8 +217,8 @@ def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
 def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
     """The whitening by the mean (r,) and covariance (r, r) of ``count`` vectors.
 
-    Before, the covariance is shrunk: it becomes a mean of itself and of its mean variance times the identity. The
-    latter has the weight ``r / (r + count)``.
+    First the covariance is shrunk: it is mixed with its mean variance times the identity, which gets the share
+    ``r / (r + count)``.
     """
     from scipy.linalg import eigh
 

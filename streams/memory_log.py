@@ -252,7 +252,7 @@ class MemorySource:
             self._forget(lost)
             self._listener.lost(sorted(lost))
         if surplus:
-            # As with Kafka, a listener that is told of it can no longer seek there.
+            # As with Kafka, a listener that is told of a revoked partition can no longer seek there.
             self._forget(surplus)
             self._listener.revoked(sorted(surplus))
             with self.log.changed:

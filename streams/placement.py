@@ -135,7 +135,10 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Assumed(NamedTuple):
-    """Where the models of a log live, as a writer knows it. A store refuses what is written after that changed."""
+    """Where the models of a log live, as a writer knows it.
+
+    A store refuses what the writer writes if another placement is recorded.
+    """
 
     topic_id: str
     placement: Placement

@@ -74,7 +74,7 @@ def check_batch_form(learner: type[Learner]) -> None:
     """Raise StartError if learners of this class have no batch form."""
     if learner not in SOLVERS:
         name, known = getattr(learner, "name", learner.__name__), ", ".join(batch_learners())
-        raise StartError(f"{name} has no batch form, expected one of {known}: other learners start by their init")
+        raise StartError(f"{name} has no batch form, expected one of {known}: other learners start as their init says")
 
 
 def batch_learners() -> list[str]:

@@ -53,7 +53,7 @@ def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array], weight: A
     check_start(start)
     engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
     if len(np.atleast_1d(rows)):
-        table, matrices, caller_rows = _compact(start, rows, features)
+        table, matrices, caller_rows = _checked_tables(start, rows, features)
         engine.add_unscored(table, weights(weight, table), matrices, caller_rows)
     moments = {name: getattr(engine.state, name) for name in Moments._fields}
     triangle = np.triu_indices(len(engine.state.near))
@@ -69,7 +69,7 @@ def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> l
     if not len(np.atleast_1d(rows)):
         return []
     engine: CovarianceEngine = start._started("unlearnable")
-    table, matrices, caller_rows = _compact(start, rows, features)
+    table, matrices, caller_rows = _checked_tables(start, rows, features)
     items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
     addresses = addresses_of(matrices)
     errors, first = [], 0
@@ -83,8 +83,8 @@ def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> l
     return errors
 
 
-def _compact(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
-    """Row numbers, the matrices that these mean (see :func:`tables`), and the row numbers as they were given."""
+def _checked_tables(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
+    """Row numbers and matrices in the form of :func:`tables`, and the row numbers as they were given."""
     checked = check_rows(rows, start.width, check_features(features, start.dims))
     table, matrices = tables(checked, features, list(start.dims), np.dtype(start.dtype))
     return np.ascontiguousarray(table), matrices, checked
@@ -144,7 +144,7 @@ class Adding:
 def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
     """One learner that has learned what all parts have. Sums and counts are added in the order of the parts.
 
-    The same parts in the same order make the same bytes. Each part scored its triplets by what itself had learned, so
+    The same parts in the same order make the same bytes. Each part scored its triplets by what it alone had learned, so
     ``mistakes`` and Hedge's losses are the sums of all parts (:func:`omdml.learners.dca_parts.merge`).
 
     Parameters
@@ -190,7 +190,7 @@ def emptied(learner: DCA) -> DCA:
 
 
 def check_start(start: DCA) -> None:
-    """Raise ParameterError unless parts of a log, learned from this start, can be added up to what the log teaches."""
+    """Raise ParameterError unless the sums of parts of a log, learned from this start, add up to those of the log."""
     expect(isinstance(start, DCA), "start", type(start).__name__, "a learner of class DCA: only its state is a sum")
     expect(not start.memory, "memory", start.memory, "0: what fades with each event cannot be summed in parts")
     expect(start.parent is None, "parent", "a parent", "none: what a parent counts for is learned event by event")

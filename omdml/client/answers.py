@@ -87,9 +87,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     ``version`` is the number of comparisons that the model has learned. ``serial`` rises each time another version goes
     live, even at a rollback. ``took_s`` is the time of the search in the node, in seconds. Before a model's first event
     its ``parent`` may answer, at ``parent_version``; its own version is 0 then. An index in a vector database or the
-    gallery of an older version may propose the candidates. Then ``candidates_version`` is the version that these held,
-    and items may be missing. If the answer is part of an experiment, ``interleaved`` describes it: report clicks with
-    ``Client.clicked``.
+    gallery of an older version may propose the candidates. Then ``candidates_version`` is the version of this index or
+    gallery, and items may be missing. If the answer is part of an experiment, ``interleaved`` describes it: report
+    clicks with ``Client.clicked``.
     """
 
     model: str

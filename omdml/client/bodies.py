@@ -48,7 +48,7 @@ def numbers(features: Vectors) -> dict[str, list[float]]:
     return {name: [float(x) for x in vector] for name, vector in features.items()}
 
 
-# The types of these two arguments are open, because callers without a type checker may pass anything.
+# These two functions accept objects of any type, because callers without a type checker may pass anything.
 def _are_ids(query: object) -> bool:
     return isinstance(query, Sequence) and all(isinstance(item, str) for item in query)
 

@@ -18,7 +18,7 @@ from omdml.errors import ParameterError
 
 # Idle connections to keep. More may be open at the same time; they are closed after their request.
 MAX_IDLE = 32
-# The most bytes of an answer that are read at a time. The time limit is checked after each.
+# The most bytes of an answer that are read at a time. The time limit is checked after each read.
 READ_BYTES = 1 << 16
 
 
@@ -118,7 +118,7 @@ class Connections:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            # Between requests there is nothing to read from an open connection. A closed one can be read: it has ended.
+            # Between requests there is nothing to read from an open connection. If it was closed, there is its end.
             poll = select.poll()
             if connection.sock is not None:
                 poll.register(connection.sock, select.POLLIN)

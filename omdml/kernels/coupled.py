@@ -191,7 +191,7 @@ def project_rows(part: Array, first: int, k: int, state: State, work: Work) -> N
 
 @njit(cache=True)
 def correct(e: int, task: int, shape: Shape, state: State, work: Work) -> None:
-    """Turn the projections of pair ``e`` by L as it was before the block into those by the current L."""
+    """Correct the projections of pair ``e``, made with L as it was before the block, to those by the current L."""
     used = state.used[0]
     # What is computed beyond ``used`` is not read.
     even = used + used % 2

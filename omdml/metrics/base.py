@@ -130,7 +130,7 @@ def check_numeric(name: str, matrix: object) -> None:
 
 
 def dims_of(features: object) -> dict[str, int]:
-    """d_i of each modality of ``features`` (n, d_i); raises FeedbackError if they are no such arrays, or none."""
+    """d_i of each modality of ``features`` (n, d_i); raises FeedbackError for anything else, or no array."""
     if not isinstance(features, Mapping) or not features:
         raise FeedbackError(
             f"features are {quoted(features)}, expected an array (n, d) for each modality, at least one"

@@ -148,15 +148,15 @@ class CosineMetric(Metric):
 class UnitVectors:
     """What each expert of a metric makes of some items: ``unit(W_j (p - mean))``, (n, r_j) by name.
 
-    Between two versions of a model most experts' matrices stay as they are, or all but one. So what an unchanged one
-    makes of the same items is taken from the version before, and not computed again.
+    From one version of a model to the next, the matrices of most experts do not change. The vectors that an unchanged
+    matrix makes of the same items are taken from the version before, and not computed again.
 
     Parameters
     ----------
     features
-        (n, d) each modality.
+        One matrix (n, d) for each modality.
     before
-        Those of the same items under an earlier metric; None: everything is computed.
+        The vectors of the same items under an earlier metric; None: everything is computed.
     """
 
     def __init__(self, metric: CosineMetric, features: Mapping[str, Array], before: UnitVectors | None = None) -> None:
@@ -193,7 +193,7 @@ class UnitVectors:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of memory they take."""
+        """How many bytes of memory the vectors take."""
         return sum(vectors.nbytes for vectors in self.by_expert.values())
 
 

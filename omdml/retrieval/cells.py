@@ -1,4 +1,4 @@
-"""Rows in cells around centres, of which a search looks into the nearest only.
+"""Rows in cells around centres. A search looks into the nearest cells only.
 
 This is the inverted file of faiss, with codes of one byte per coordinate. It finds most of the nearest rows, not
 provably all. faiss is an optional extra: ``pip install 'omdml[approximate]'``.

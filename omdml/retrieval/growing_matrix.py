@@ -14,7 +14,7 @@ SPARE_ROWS = 256
 
 
 class GrowingMatrix:
-    """A matrix that never changes, but can be grown: :meth:`grown` returns a longer one. Threads may do so at once.
+    """A matrix that never changes, but can be grown: :meth:`grown` returns a longer one. Any thread may call it.
 
     Growing copies nothing while there are spare rows. Otherwise it copies the rows, and adds a quarter of spare rows.
     """

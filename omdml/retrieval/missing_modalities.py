@@ -26,7 +26,7 @@ class Regression(NamedTuple):
 
     # The present modalities of the sample's rows.
     sample: Array  # (m, D)
-    # For each missing modality.
+    # Coefficients by the name of the missing modality.
     coefficients: Mapping[str, Array]  # (m, d)
 
 

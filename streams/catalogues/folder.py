@@ -118,7 +118,7 @@ class MappedCatalogue(Items):
         Raises CatalogueError if the folder holds another generation now.
         """
         while not self._take_in(self._new_manifest()):
-            # The new changes follow a part that the manifest named only after it was read here: read it again.
+            # New changes come after a part that was added since the manifest was read. Read the manifest again.
             pass
 
     def _new_manifest(self) -> FolderManifest | None:

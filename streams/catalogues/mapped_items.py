@@ -108,7 +108,7 @@ class MappedItems:
         return self._mapped(self._items.scale(vectors))
 
     def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Coordinates of raw vectors of some modalities, the others filled in; raises CatalogueError likewise."""
+        """Coordinates of raw vectors of some modalities, the others filled in; raises CatalogueError."""
         return self._mapped(self._items.scale_some(vectors))
 
     def _mapped(self, features: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:

@@ -130,7 +130,7 @@ class KafkaSink:
         if key in self._places and not headers and len(value) < BATCH_BYTES:
             return internals.append(self._producer, self._places[key], None, key, value, headers)
         sent = self._producer.send(self.topic, value, key, list(headers))
-        # A record that failed at once is in no batch, so it tells no place.
+        # A record that failed at once is in no batch, so its partition is unknown.
         if key is not None and not sent.is_done:
             self._places[key] = internals.place_of(sent)
         return sent

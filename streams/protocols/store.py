@@ -213,8 +213,8 @@ class SnapshotStore(Protocol):
 
         The pointer does not move while it is pinned, or if ``withheld`` says why this snapshot must not go live; the
         history tells. Versions of one epoch only grow: a lower one is FENCED. If another placement than the ``assumed``
-        one is recorded, the answer is MOVED: what was learned becomes a dead letter of the next owner. Raises StoreLost
-        as ``save`` does.
+        one is recorded, the answer is MOVED, and nothing is kept: the next owner makes dead letters of what was learned
+        here, so no node may see it. Raises StoreLost as ``save`` does.
         """
 
     def publish_all(

@@ -187,9 +187,9 @@ def newest_publication(entries: Iterable[JournalEntry], version: int | None = No
 def destination(entries: Iterable[JournalEntry], version: int | None, live: Pointer | None) -> JournalEntry | None:
     """The publication that ``version`` stands for; None stands for the newest one that nothing but a pin held back.
 
-    Several snapshots may have one version: if the guard takes a version back, the reference goes live again under its
-    number. The number then stands for the live one, otherwise for the newest that was allowed, and for a withheld one
-    if there is no other.
+    Several snapshots may have one version. If the guard takes a version back, the reference goes live again, as a
+    snapshot with the number of the version that was taken back. Such a number stands for the live snapshot if it has
+    this number, otherwise for the newest one that was allowed, and for a withheld one only if there is no other.
     """
     entries = list(entries)
     if live and live.version == version:

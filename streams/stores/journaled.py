@@ -1,4 +1,4 @@
-"""A SnapshotStore over journals: what the directory store and stores over a database have in common."""
+"""A SnapshotStore over journals: what the folder store and stores over a database have in common."""
 
 from __future__ import annotations
 

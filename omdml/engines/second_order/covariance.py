@@ -41,7 +41,7 @@ from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
 from omdml.metrics.cosine import CosineMetric
 
-# If a ``memory`` is set, the least number of refreshes within that many comparisons.
+# If there is a ``memory``, the least number of refreshes in as many comparisons as it says.
 REFRESHES_PER_MEMORY = 10
 # What stands for infinity in ``hedge``: states hold finite numbers only.
 UNBOUNDED = 1e300
@@ -219,7 +219,8 @@ class CovarianceEngine(SummingEngine):
             for name in SYMMETRIC:
                 matrix = getattr(state, name)
                 matrix[...] = np.triu(getattr(moments, name))
-                # If all pairs are alike in a number, its sum is 0. Rounding can make it negative, which is refused.
+                # If all pairs are alike in a number, its sum is 0. Rounding can make that negative, and a state
+                # with a negative sum is refused.
                 np.fill_diagonal(matrix, np.maximum(matrix.diagonal(), 0.0))
             state.centre[:] = moments.centre
 

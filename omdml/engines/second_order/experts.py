@@ -17,9 +17,9 @@ from omdml.kernels.shared.counts import VERSION
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
 PLAIN, FADED = 5.0, 0.005
-# Between two refreshes, the expert with the smaller weight is not searched again while its weight, times how far new
-# events move it (MATHS 12 (k)), is below this.
-NEW = 0.0015
+# Between two refreshes, the expert with the smaller weight is searched again only if new events have moved it far
+# enough: if the distance, times its weight, is at least this (MATHS 12 (k)).
+LEAST_MOVE = 0.0015
 
 
 def own_experts(
@@ -53,7 +53,7 @@ def _is_due(name: str, state: State, pairs: AllPairs, weights: Mapping[str, floa
     """
     # A covariance is a mean over about n pairs. v new ones move it by about sqrt(v) / n of the spread of a pair.
     moved = math.sqrt(int(state.counts[VERSION]) - int(state.made[0])) / float(pairs.moments.sums[0])
-    return weights[name] == max(weights.values()) or weights[name] * moved >= NEW
+    return weights[name] == max(weights.values()) or weights[name] * moved >= LEAST_MOVE
 
 
 def plain_share(moments: Moments) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Up to this version each refresh searches all directions, because they still change much between two refreshes.
-LAST_ALWAYS_ALL = 4_096
+SEARCH_ALL_UP_TO = 4_096
 
 
 def next_refresh(version: int) -> int:
@@ -17,4 +17,4 @@ def searches_all(last: int, version: int) -> bool:
     Otherwise it searches only near the last rows. All directions are searched up to version 4,096. After that only the
     first refresh at or after each power of two searches them all.
     """
-    return version <= LAST_ALWAYS_ALL or version.bit_length() > last.bit_length()
+    return version <= SEARCH_ALL_UP_TO or version.bit_length() > last.bit_length()

@@ -18,7 +18,7 @@ BLOCK = 64
 # Number of queries that the model remembers, to recognise answers to the same search.
 RECENT = 64
 # If items have at most this many numbers, their sums are turned each time a metric is made. For longer items, turning
-# would take longer than all else that makes the metric.
+# would take longer than the rest of making the metric.
 TURNED = 128
 # What the model knows of the catalogue. It never changes.
 CONSTANT = AXES
@@ -62,7 +62,7 @@ class State(NamedTuple):
     # See :func:`omdml.kernels.second_order.experts.hedged`. The last number is what merges add to the bound of the
     # loss.
     hedge: Array  # (5,)
-    # Codes of the last RECENT queries. That of triplet number v, counted from 0, is at v % RECENT.
+    # Codes of the last RECENT queries. The code of triplet number v, counted from 0, is at v % RECENT.
     asked: Array  # (RECENT,)
     # Version of the last refresh.
     made: Array  # (1,)

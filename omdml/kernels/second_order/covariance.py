@@ -265,7 +265,7 @@ def hash_rows(words: Array, factors: Array, hashes: Array) -> None:
 
 @njit(cache=True)
 def mark_others(x: Array, y: Array, others: Array) -> None:
-    """Write to ``others`` (n,), bool, whether the same rows of ``x`` and ``y`` (n, D) differ anywhere."""
+    """Write to ``others`` (n,), bool, whether each row of ``x`` (n, D) differs from the same row of ``y`` (n, D)."""
     for e in range(x.shape[0]):
         others[e] = False
         for j in range(x.shape[1]):

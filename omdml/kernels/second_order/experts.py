@@ -109,7 +109,7 @@ def hedged(hedge: Array, weights: Array) -> None:
 
 
 @njit(cache=True)
-def know_the_query(code: int, asked: Array, version: int, made: int) -> bool:
+def rows_know_query(code: int, asked: Array, version: int, made: int) -> bool:
     """Whether rows made at version ``made`` know a triplet of this query, as far back as ``asked`` (a,) reaches."""
     size = asked.shape[0]
     match = False
@@ -139,7 +139,7 @@ def compare(trust: Array, own: float, by_parent: float, rule: float) -> None:
     """Count a triplet in ``trust`` (4,), in place, by its two margins. See :func:`trusted`.
 
     The parent's advantage is the model's own margin minus the parent's, each through a tanh. The tanh makes large
-    margins count alike: if items are far apart anyway, it changes no search how far. ``rule`` is 1 - 1/memory, and 1
+    margins count alike: how far apart items are changes no search if they are far. ``rule`` is 1 - 1/memory, and 1
     without a memory.
     """
     advantage = CERTAIN * (math.tanh(own / CERTAIN) - math.tanh(by_parent / CERTAIN))
@@ -222,7 +222,7 @@ def tally(
             counts[MISTAKES] += 1
         # An expert whose rows were made from other answers to the same search would win, because it knows that search.
         # Hedge must judge how experts do on searches that they do not know.
-        if ordered[e] and not know_the_query(codes[e], asked, version, made):
+        if ordered[e] and not rows_know_query(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
                 # Linear in the margin: an answer that is wrong, with relevant and irrelevant swapped, adds to the

@@ -48,7 +48,9 @@ def gather(address: int, rows: Array, D: Array) -> None:
 
 @njit(cache=True, fastmath=CONTRACT)
 def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams: Array) -> None:
-    """Turn the projections of a near and a far difference by W as it was before the block into those by the current W.
+    """Correct the projections of a near and a far difference.
+
+    They were made with W as it was before the block. The result is what the current W makes of the differences.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ from omdml.metrics.full import FullMetric
 if TYPE_CHECKING:
     from omdml.engines.full import FullEngine
 
-# How far rounding may move a start from a symmetric positive semi-definite matrix, as a share of its largest entry: its
-# opposite entries, and its eigenvalues for each dimension.
+# How far rounding may move a start from a symmetric positive semi-definite matrix, as a share of its largest entry. By
+# this share opposite entries may differ. By this share times the number of dimensions an eigenvalue may lie below 0.
 INDEFINITE = 1e-6
 
 

@@ -174,10 +174,10 @@ def _add_at(
 
 
 def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None, sources: Sources) -> InputAttributes:
-    """The attributes that the inputs bring. Arrays bring none. A described column becomes one only if it is wanted.
+    """The attributes that the inputs bring. A column that is described is one only if ``wanted`` names it.
 
-    They are checked here, because they are written after the items: a catalogue is built with its attributes or not at
-    all. Raises CatalogueError.
+    Arrays bring none. All are checked here, although they are written after the items: a catalogue is built with its
+    attributes or not at all. Raises CatalogueError.
     """
     if isinstance(inputs, Mapping):
         return InputAttributes([])

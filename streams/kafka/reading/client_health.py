@@ -16,8 +16,8 @@ from omdml.streams.kafka.options import KafkaOptions
 ABSENT_S = 10.0
 # Shorter outages are not worth a line in the log.
 OUTAGE_AFTER_S = 2.0
-# A partition is stuck after this many checks, one a second: the first if nothing else is delivered, the second under
-# load.
+# A partition is stuck if this many checks, one a second, find that it has not moved: the first number counts if nothing
+# else is delivered, the second under load.
 STUCK_LOOKS = 10
 STUCK_BUSY_LOOKS = 60
 # A client that waits for this many seconds, for its group or for answers, may be broken.

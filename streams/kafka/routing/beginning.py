@@ -69,7 +69,8 @@ def _decide(
     admin: KafkaAdminClient, options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None
 ) -> None:
     topic_id, partitions = require(admin, options, origin)
-    # These ends are read before the group's offsets: a router that wrote records below them has its offsets by then.
+    # These ends are read before the group's offsets. If another router of this group wrote records below them, the
+    # group had offsets before that, and they are found here unless the cluster has forgotten them.
     target_ends = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
     places = _places(origin, partitions)
     if is_known(admin, group, places):

@@ -91,7 +91,7 @@ class KafkaTransactions:
 
     def begin(self) -> None:
         self._sent.clear()
-        # Forgotten with each transaction, because the producer must register its partitions, and some may be added.
+        # Forgotten with each transaction: the producer must register the partitions of each, and some may be new.
         self._places.clear()
         with translated(self.options, "beginning a transaction"):
             self._producer.begin_transaction()

@@ -15,7 +15,7 @@ from omdml.streams.stores.journal import PUBLICATIONS, JournalEntry, SnapshotKey
 from omdml.streams.stores.transactional.database import Rows
 from omdml.streams.stores.transactional.model_row import ModelRow, read_row
 
-# Between two looks of a watch.
+# Seconds between two looks of a watch.
 POLL_S = 0.01
 # The group that has the count of all entries ever appended, and the count at which each model's last one came.
 COUNTS = "counts"
@@ -43,7 +43,7 @@ class RowJournal:
         """The last entry that added a snapshot."""
         with self._transaction(False):
             _, last = self.last()
-            # Most often it is the last one of all.
+            # Most often the last entry of all is one.
             if last is None or last.what in PUBLICATIONS:
                 return last
             return newest_publication(entry for _, entry in self.entries())
@@ -150,7 +150,10 @@ class PollingWatch:
         return {model for model, count in self._seen.items() if count != before[model]}
 
     def _counts(self, known: bytes | None) -> tuple[bytes | None, Mapping[str, bytes | None]]:
-        """The count of all entries, and of each model; the models are looked at only if it is not the known one."""
+        """The count of all entries, and the count of each model's last one.
+
+        The counts of models are read only if the count of all entries is not ``known``: otherwise none has changed.
+        """
         with self._transaction(False) as rows:
             count = rows.get(COUNTS, "all")
             if known is not None and count == known:

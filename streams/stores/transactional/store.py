@@ -85,7 +85,7 @@ class TransactionalStore(JournaledSnapshots):
             row.write(rows, model)
         if claimed or not (kept or row.saved_last):
             return claimed or Claim(row.owner, None)
-        # Only now, because an error would undo the transaction.
+        # The error is raised only now, because within the transaction it would undo the claim.
         error = (none_valid if kept else none_left)(model, str(self))
         error.epoch = row.owner
         raise error
@@ -263,12 +263,12 @@ class TransactionalStore(JournaledSnapshots):
         return RowJournal(self._transaction, model)
 
     def _transaction(self, write: bool) -> AbstractContextManager[Rows]:
-        """A transaction; within another one of this thread, it is a part of that."""
+        """Begin a transaction, or join the one that this thread is in."""
         rows: Rows | None = getattr(self._thread, "rows", None)
-        return self._begun(write) if rows is None else nullcontext(rows)
+        return self._new_transaction(write) if rows is None else nullcontext(rows)
 
     @contextmanager
-    def _begun(self, write: bool) -> Iterator[Rows]:
+    def _new_transaction(self, write: bool) -> Iterator[Rows]:
         with self.database.transaction(write) as rows:
             written = rows.get(STORE, "format")
             if written is None and write:
@@ -287,7 +287,7 @@ class TransactionalStore(JournaledSnapshots):
             return rows.get(group, name)
 
     def _kept(self, rows: Rows, model: str, row: ModelRow) -> list[KeptCheckpoint]:
-        """The checkpoints whose rows are there: something else than a store may have removed some."""
+        """The checkpoints whose bytes are there: another program may have removed some."""
         names = rows.names(group_of(model)) if row.checkpoints else []
         return [file for file in row.checkpoints if str(file.number) in names]
 

@@ -86,7 +86,7 @@ def test_a_bad_page_is_a_letter_that_says_why_and_the_others_are_learned(tmp_pat
         ("invalid", "event: `clicked` names 'i9', which is not in `shown`: send all that was shown"),
         (
             "nothing_compared",
-            "page of 0 comparisons: it puts no item before another, as if all of a page was clicked. Do not send it",
+            "page of 0 comparisons: it puts no item before another (perhaps all were clicked). Do not send it",
         ),
     ]
     assert world.store.load("shop")[1].version == 4

@@ -11,7 +11,7 @@ import pytest
 from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
-from omdml.engines.second_order.experts import NEW
+from omdml.engines.second_order.experts import LEAST_MOVE
 from omdml.engines.second_order.moments import LEARNED, covariances, scales
 from omdml.engines.second_order.near_last import AllPairs, scaled_covariances
 from omdml.snapshot import metric_to_bytes
@@ -128,8 +128,8 @@ def test_an_expert_of_less_weight_is_served_as_it_was_until_new_triplets_matter(
     at_refresh = dict(zip(LEARNED, (part.copy() for part in engine.state.rows), strict=True))
     lighter, heavier = sorted(LEARNED, key=engine._weights().get)
     weight = engine._weights()[lighter]
-    # From here on, so many new triplets v have come that weight sqrt(v) / n is NEW.
-    matters = next(n for n in range(2757, 3309) if weight * math.sqrt(n - 2757) >= NEW * n)
+    # From here on, so many new triplets v have come that weight sqrt(v) / n is LEAST_MOVE.
+    matters = next(n for n in range(2757, 3309) if weight * math.sqrt(n - 2757) >= LEAST_MOVE * n)
     for version, is_searched in ((2758, False), (matters - 30, False), (matters + 30, True)):
         model.learn_many(rows[model.version : version], features)
         served = model.metric.experts
