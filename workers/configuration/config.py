@@ -201,7 +201,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Prometheus is told: up to ``models`` names and patterns by name, the others together as ``other``."""
+    """In metrics up to ``models`` names and patterns have series of their own; the others share the label ``other``."""
 
     models: int = 100
 

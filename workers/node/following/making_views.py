@@ -80,7 +80,7 @@ def embedded_view(
 
 
 def unit_vectors(metric: Metric, features: Features, catalogue: Catalogue, before: View) -> UnitVectors | None:
-    """The unit vectors that each expert makes of the items, kept for the next version; None if not worth their memory.
+    """The experts' unit vectors of the items, kept for the next version; None if they are not worth their memory.
 
     If the complete view ``before`` holds the same items, the vectors of unchanged experts are taken from it.
     """
