@@ -57,7 +57,9 @@ def examples() -> list[AnyFeedback]:
     by_kind: dict[type, AnyFeedback] = {type(event): event for event in shown}
     if missing := [name for kind, name in KINDS.items() if kind not in by_kind]:
         form = f'{{"type":"{missing[0]}","model":...}}'
-        raise LookupError(f"docs/feedback.md shows no event of kind {', '.join(missing)}: give one a line, {form}")
+        raise LookupError(
+            f"docs/feedback.md shows no event of kind {', '.join(missing)}: write one on a line of its own: {form}"
+        )
     return [by_kind[kind] for kind in KINDS]
 
 
