@@ -57,7 +57,7 @@ lint: .venv/.dev
 docs: .venv/.dev ## the documentation site in build/docs; a broken link fails
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/docs
 
-pages: .venv/.dev ## writes again what documents say that follows from the code
+pages: .venv/.dev ## writes again the parts of documents that follow from the code
 	$(BIN)/python -m docs.reference.pages && $(BIN)/python -m deploy.metrics_page
 
 format: .venv/.dev

@@ -43,8 +43,8 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Path in the repository.
     text
         The sentence or table row, with ``{}`` for each figure that is checked, ``{_}`` for any other number, and
-        ``{...}`` for the rest of a table row up to what follows. It occurs once in the document. In a text with
-        ``NAME`` this stands for the name of each learner, and so it does in ``row``: the entry is one claim for each.
+        ``{...}`` for any text within one line. It occurs once in the document. If it has ``NAME``, the entry stands for
+        one claim for each learner, whose name takes the place of ``NAME`` in ``text`` and ``row``.
     times
         The factor by which text and measurement may differ, either way.
     row
@@ -107,13 +107,13 @@ def load(folder: Path = CLAIMS) -> dict[str, list[Claim]]:
         content = tomllib.loads(path.read_text())
         document = content.pop("document")
         for name, entries in content.items():
-            written = [msgspec.convert({"document": document, **entry}, Claim) for entry in entries]
-            claims.setdefault(name, []).extend(claim for each in written for claim in for_each_learner(each))
+            templates = [msgspec.convert({"document": document, **entry}, Claim) for entry in entries]
+            claims.setdefault(name, []).extend(claim for each in templates for claim in for_each_learner(each))
     return claims
 
 
 def for_each_learner(claim: Claim) -> list[Claim]:
-    """The claims that an entry stands for: one for each learner if it says ``NAME``, and otherwise itself."""
+    """The claims that an entry stands for: one for each learner if it says ``NAME``, otherwise the entry itself."""
     if "NAME" not in claim.text:
         return [claim]
     return [

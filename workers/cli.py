@@ -30,7 +30,7 @@ class OutputError(OmdmlError):
 class Output:
     """Standard output. If it cannot be written, an OutputError says so in a sentence.
 
-    If the reader has gone (``omdml ... | head``), nothing is printed about it: click ends the command with 1.
+    If the reader has gone (``omdml ... | head``), nothing is printed about it: click ends the command with exit code 1.
     """
 
     def __init__(self, stream: TextIO | None) -> None:

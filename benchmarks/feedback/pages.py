@@ -43,7 +43,7 @@ def ranks(relevant: Array, draw: np.random.Generator) -> Array:
 
 
 def cascade(relevant: Array, draw: np.random.Generator) -> Array:
-    """Clicks of people who go down the page, give up with chance 0.1 after each item, or 0.5 after a relevant click."""
+    """Clicks of people who go down a page, and give up with chance 0.1 after an item, or 0.5 after a relevant click."""
     clicked = np.zeros(len(relevant), bool)
     for rank, fits in enumerate(relevant):
         clicked[rank] = draw.random() < (RELEVANT if fits else IRRELEVANT)

@@ -135,7 +135,7 @@ def drawn(figure: Any, outcomes: Outcomes) -> None:
 
 
 def verdict(outcomes: Outcomes) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     means = {
         name: {variant: float(picked(runs)[:, 0].mean()) for variant, runs in variants.items()}
         for name, variants in outcomes.items()

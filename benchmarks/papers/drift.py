@@ -155,7 +155,7 @@ def drawn(figure: Any, outcomes: Outcomes) -> None:
 
 
 def verdict(outcomes: Outcomes) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
 
     def score(model: str, look: int) -> list[float]:
         return [float(outcomes[name][model][:, LOOKS.index(look)].mean()) for name in DATA]

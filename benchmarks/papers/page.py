@@ -1,4 +1,4 @@
-"""The section of a table on the page: text, grids, plots, and claims that the run must bear out; also on a console."""
+"""The section of a table on the page: text, grids, plots, and claims that the run must confirm; also on a console."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ the section names. Differences were computed before rounding. Hyperparameters ar
 data, never on test queries.
 
 A claim about what a paper says begins with "Agrees" or "Differs": the run agrees with the paper, or differs from it. If
-a paper's result holds in part, the verdict counts the claims that agree. If a run does not bear a claim out, the claim
+a paper's result holds in part, the verdict counts the claims that agree. If a run does not confirm a claim, the claim
 is struck through, and the command fails. [MATHS](../../omdml/MATHS.md) has the equations of every learner. Each section
 names the parts of MATHS that it tries out.
 """
@@ -129,7 +129,7 @@ class Plot(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the verdict, and whether this run bears it out."""
+    """A sentence of the verdict, and whether this run confirms it."""
 
     text: str
     holds: bool

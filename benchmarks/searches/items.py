@@ -73,7 +73,7 @@ def search(seconds: float) -> list[float]:
 
 
 def change(stop: threading.Event, done: list[float]) -> None:
-    """Change items at an even rate until told to stop. Puts the seconds that each answer takes into ``done``."""
+    """Change items at an even rate until told to stop. Add the seconds that each request takes to ``done``."""
     connection, draw = http.client.HTTPConnection(HOST, PORT, timeout=30), np.random.default_rng(1)
     for number in paced(CHANGES / TOGETHER, float("inf")):
         if stop.is_set():

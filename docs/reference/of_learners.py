@@ -21,12 +21,12 @@ def python_page() -> str:
     """The page of Python, with a section for the class of each learner."""
     page = (DOCS / "reference" / "python.md").read_text()
     begin, end = ".. autoclass:: omdml.learners.Outcome\n   :members: mistakes\n\n", ".. autofunction:: omdml.merge\n"
-    before, rest = page.split(begin)
+    before, after = page.split(begin)
     classes = "".join(
         f".. autoclass:: omdml.{kind.__name__}\n   :members:\n   :inherited-members: Learner, Base\n\n"
         for kind in sorted(LEARNERS.values(), key=lambda kind: kind.name != DEFAULT_LEARNER)
     )
-    return before + begin + classes + end + rest.split(end)[1]
+    return before + begin + classes + end + after.split(end)[1]
 
 
 def learners_page() -> str:
@@ -35,16 +35,16 @@ def learners_page() -> str:
     Raises LookupError if a learner has no row, or a kind of event no example.
     """
     events = examples()
-    table, rows = (DOCS / "learners.md").read_text(), set()
+    text, rows = (DOCS / "learners.md").read_text(), set()
 
     def filled(row: re.Match[str]) -> str:
-        name, more, _ = row.groups()
+        name, remark, _ = row.groups()
         if name not in LEARNERS:
             return row[0]
         rows.add(name)
-        return f"| `{name}`{more} | {learned(LEARNERS[name], events)} |"
+        return f"| `{name}`{remark} | {kinds_taken(LEARNERS[name], events)} |"
 
-    page = ROW.sub(filled, table)
+    page = ROW.sub(filled, text)
     if missing := LEARNERS.keys() - rows:
         form = "| `NAME` | | WHAT IT MEASURES | SOURCE | BEFORE -> AFTER |"
         raise LookupError(f"docs/learners.md has no row for {', '.join(sorted(missing))}: write {form}")
@@ -57,12 +57,14 @@ def examples() -> list[AnyFeedback]:
     by_kind: dict[type, AnyFeedback] = {type(event): event for event in shown}
     if missing := [name for kind, name in KINDS.items() if kind not in by_kind]:
         form = f'{{"type":"{missing[0]}","model":...}}'
-        raise LookupError(f"docs/feedback.md shows no event of kind {', '.join(missing)}: give one a line, {form}")
+        raise LookupError(
+            f"docs/feedback.md shows no event of kind {', '.join(missing)}: write one on a line of its own: {form}"
+        )
     return [by_kind[kind] for kind in KINDS]
 
 
-def learned(learner: type[Learner], events: list[AnyFeedback]) -> str:
-    """The kinds of those events that a learner takes, in words."""
+def kinds_taken(learner: type[Learner], events: list[AnyFeedback]) -> str:
+    """The kinds of these events that a learner takes, in words."""
     kinds = [f"`{KINDS[type(event)]}`" for event in events if is_taken(event, learner)]
     if "tasks" in inspect.signature(learner).parameters:
         kinds.append("each of one task")
@@ -70,7 +72,7 @@ def learned(learner: type[Learner], events: list[AnyFeedback]) -> str:
 
 
 def is_taken(event: AnyFeedback, learner: type[Learner]) -> bool:
-    """Whether a learner takes events of this kind, even if it refuses this one, such as for its task."""
+    """Whether a learner takes events of this kind. It may still refuse this one, for its task for example."""
     try:
         conversion(learner.accepts)(event)
     except FeedbackError as error:

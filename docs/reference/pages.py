@@ -1,8 +1,8 @@
 """Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
 
 ``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
-and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. Two
-pages are only in part from the code: see ``of_learners.py``. A test compares the pages with the code.
+and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. Of
+two more pages only parts come from the code: see ``of_learners.py``. A test compares the pages with the code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The papers' tables: which results are kept, which are computed again, and claims that a run must bear out."""
+"""The papers' tables: which results are kept, which are computed again, and claims that a run must confirm."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from omdml.engines.base import Engine
 from omdml.errors import FeedbackError, FormatError, NotStarted, StartError
 from omdml.formats import STATE
 from omdml.snapshot import Snapshot
-from omdml.workers.doctor.checks.rate_check import DIRECTIONS
+from omdml.workers.doctor.checks.rate_check import STEP_SIZES
 from tests.support.deep import examples
 from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, small_learner
 
@@ -91,7 +91,7 @@ def test_learning_moves_the_metric(name):
 
 
 def test_its_class_says_what_a_step_changes_and_whether_it_embeds(name):
-    assert LEARNERS[name].step_changes in (None, *DIRECTIONS), "step_changes of the class"
+    assert LEARNERS[name].step_changes in (None, *STEP_SIZES), "step_changes of the class"
     rows, columns = comparisons(name)
     model = small_learner(name)
     learn(model, rows, columns)

@@ -60,7 +60,7 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
 @click.option("--partitions", required=True, type=click.IntRange(min=1), help="Number of partitions after growing.")
 @stored
 def grow(configuration: config.Configuration, partitions: int) -> None:
-    """Add partitions to the topic. Their new number must be a multiple of the number that models live on.
+    """Add partitions to the topic. The new number must be a multiple of the number of partitions that models live on.
 
     Workers may run. They go on with the old partitions; models move to the new ones with omdml topics rehome.
     """

@@ -86,7 +86,7 @@ class Access:
     def check(self, headers: Mapping[str, str], role: Role = "feedback") -> str:
         """Let a writing request in, and answer whose token it brings; raises AccessError.
 
-        Without any token only this machine gets here. But its browser may have been sent by somebody else's page.
+        Without any token only this machine gets here. But a page of somebody else in its browser may have sent this.
         """
         if not self._tokens:
             origin = headers.get("origin")

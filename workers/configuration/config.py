@@ -148,10 +148,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must hold before a snapshot goes live.
 
-    About one event of ``hold_out`` is never learned: on 256 of these a candidate's margins may be lower than those of
-    an earlier version by ``tolerance`` at most, at this ``confidence``. Unless they show a gain, its norms and its
-    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
-    between modalities.
+    About one event in ``hold_out`` is never learned. On the newest 256 of these, a candidate's margins may be lower
+    than those of an earlier version by at most ``tolerance``, at this ``confidence``. Unless these events show that the
+    candidate is better, its norms and its spread over directions must stay within a factor of ``growth``, and at most
+    the share ``moved`` of the weight may move between modalities.
     """
 
     on: bool = True
@@ -201,7 +201,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Prometheus is told: up to ``models`` names and patterns by name, the others together as ``other``."""
+    """In metrics up to ``models`` names and patterns have series of their own; the others share the label ``other``."""
 
     models: int = 100
 

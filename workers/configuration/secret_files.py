@@ -51,7 +51,8 @@ def _read(section: Any, options: tuple[str, ...], where: str, mistakes: Mistakes
             mistakes.note(f"{where} has {option} and {option}{ENDING}: expected one of them")
             continue
         if option in NEEDED:
-            # If the file cannot be read, this stands in for its content: otherwise the option would be missing as well.
+            # If the file cannot be read, this stands in for its content. Otherwise the option would be reported as
+            # missing, too.
             section[option] = secrets.token_hex()
         with mistakes.noted():
             section[option] = _text(path, f"{where}.{option}{ENDING}")

@@ -36,7 +36,7 @@ class Start(NamedTuple):
 
 
 def _start_of(learner: Learner, parent: int | None) -> Start:
-    # By way of bytes, so that it is the same learner as that of a model that was saved at its start and resumed.
+    # The learner goes through bytes, so that it equals that of a model that was saved at its start and resumed.
     learner = Learner.from_bytes(learner.to_bytes())
     return Start(learner, learner.metric, parent)
 

@@ -227,7 +227,7 @@ class _StretchInMemory:
             self._refused[index] = -1 - offset
 
     def shrink(self) -> None:
-        """Remember the newest refusals only. Whether what lies before them was learned is not known any more."""
+        """Remember the newest refusals only. For earlier events it is no longer known whether they were learned."""
         if len(self._refused) > WINDOW:
             self.since = int(self._offsets[-WINDOW - 1]) + 1
             self._refused = self._refused[-WINDOW:]

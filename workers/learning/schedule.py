@@ -102,7 +102,7 @@ class Schedule:
         """
         allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
-        # Thousands of models may be unsaved, with time for a few of them only.
+        # Thousands of models may be unsaved, and there may be time to save only a few of them.
         of_each = [zip(list(owned.models.unsaved.values()), repeat(owned)) for owned in self._partitions.values()]
         changed = merge(*of_each, key=lambda pair: pair[0].changed_at)
         self._cut_short = False

@@ -28,7 +28,7 @@ PARENTS = 4
 
 log = structlog.get_logger(__name__)
 
-# Guards by their start, because a start is examined once, and not for every model of a pattern.
+# One guard for each start: so a start is examined once, and not once for every model of a pattern.
 _guard_of = lru_cache(STARTS)(Guard)
 _guard_of_child = lru_cache(PARENTS)(Guard)
 
@@ -53,8 +53,8 @@ class Claimed(NamedTuple):
 def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     """Become the owner of a model, and resume it with today's settings.
 
-    Raises ConfigurationError if its state does not fit them or it cannot start, CorruptError if its state is no
-    state of its learner, and what the store raises.
+    Raises ConfigurationError if its state does not fit them or it cannot start, CorruptError if its state is not
+    one of its learner, and what the store raises.
     """
     claimed, live = store.claim(name), store.current(name)
     return resume_claimed(name, spec, claimed, live, store, platform, store.secret())

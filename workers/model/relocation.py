@@ -13,7 +13,7 @@ from omdml.workers.model.written import check_written
 
 
 def move_back_to_cut(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
-    """After a cut of a partition's log, move its models back to it. Returns those whose checkpoints cannot be read.
+    """Move the models of a partition back to where its log was cut. Returns those whose checkpoints cannot be read.
 
     A model that falls back to a checkpoint before the cut stays there, and goes on from it with its next event.
     """

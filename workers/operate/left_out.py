@@ -86,8 +86,7 @@ class LeftOut(NamedTuple):
                          "version, or put a backup back (omdml restore)")  # fmt: skip
 
     def check_no_later(self, newest: float | None, version_time: float | None, name: str) -> None:
-        """Raise StoreError if the newest event that was learned came after ``version_time``, the time of the
-        version's newest event.
+        """Raise StoreError if the newest learned event is later than the version's newest, at ``version_time``.
 
         The version is counted again. If fewer comparisons of the earlier events are learned than at that time, because
         items were deleted or users are left out, the count reaches on into events that were to be left out.

@@ -80,7 +80,7 @@ def passed_letters(letters: Collection[Letter], store: Store) -> set[Position]:
 
 
 def names_in_store(letter: Letter) -> list[str]:
-    """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition.
+    """The names under which a store may keep the model of a letter: its own, and that of its part on this partition.
 
     An event that names a part itself never reached that part, and no store keeps a model whose name is too long.
     """

@@ -113,7 +113,7 @@ def send(lines: list[str]) -> bool:
     address = os.environ.get(SOCKET, "")
     if not address or not lines:
         return False
-    # A name that begins with @ is not that of a file: its first byte is NUL.
+    # A name that begins with @ does not name a file: the @ stands for a byte NUL.
     place = f"\0{address[1:]}" if address.startswith("@") else address
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as speaker:
         speaker.setblocking(False)

@@ -50,7 +50,7 @@ class RequestHead(io.RawIOBase):
 
 
 class SilentHandler(WSGIRequestHandler):
-    """Logs no requests, and waits for none for ever."""
+    """Logs no requests, and ends a connection on which nothing comes."""
 
     timeout = REQUEST_S
 

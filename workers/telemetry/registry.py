@@ -95,7 +95,7 @@ def at_zero(family: Family, *values: Iterable[str]) -> Family:
 
 def new_registry() -> CollectorRegistry:
     """A registry with metrics of the process, its Python, its software, and the lines of its log."""
-    # Each metric of the process would have one more sample, the time when it was made, which nobody reads.
+    # Otherwise each metric of the process would have one more sample: when it was made, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call] # as the library has it
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

@@ -1,4 +1,4 @@
-"""Figures of single models, at /metrics/models: for a person, or for a rare scrape of its own. The page is bounded."""
+"""Figures of single models, at /metrics/models: for a person, or for a rare scrape of its own. Its size is bounded."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from omdml.errors import OmdmlError
 from omdml.streams.protocols.store import Store
 from omdml.workers.telemetry.registry import STORE, Families
 
-# What a method of a store is counted as. The others are called seldom, or by commands and people's requests only.
+# The operation that a method of a store is counted as. Other methods are called seldom, or only if a person asks.
 OPERATIONS = {
     "claim": "claim",
     "claim_all": "claim",

@@ -241,7 +241,7 @@ def matrices(figure: Any, result: dict[str, Any]) -> None:
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     none, low_rank, trace, fantope, both, batch, online = (
         float(np.mean([result[name]["accuracy"] for result in results])) for name in results[0]
     )

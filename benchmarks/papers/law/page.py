@@ -197,7 +197,7 @@ def outline(across: slice, down: slice) -> tuple[list[int], list[int]]:
 
 
 def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     batch, online = METHODS[2:]
     results = {name: mean(visits, name, "headline") for name in (batch, online)}
     lost = mean(sticky, batch, "headline")

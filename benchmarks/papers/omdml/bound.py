@@ -32,9 +32,9 @@ min_i sum_t z_i + ln m) / (1 - beta), for m descriptors. If the weights forget, 
 
 We make one pass over {TRIPLETS:,} triplets of training labels. All hyperparameters are defaults, except the discount
 beta: our default, the paper's fixed {BETA:g}, and sqrt T / (sqrt T + sqrt ln m), which the theorem advises. The sets
-are not the paper's. LOMDML learns them, for which the paper derives "the similar result"; the theorem itself is about
-OMDML. The made-up set has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation 0.3),
-and one of noise with deviation {LOUD:,.0f}. OMDML learns it from M = I, as in the paper, and from a start of unit
+are not the paper's. LOMDML learns the real ones. The theorem is about OMDML; for LOMDML the paper derives "the similar
+result". The made-up set has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation
+0.3), and one of noise with deviation {LOUD:,.0f}. OMDML learns it from M = I, as in the paper, and from a start of unit
 spread, as by our default. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, dict[str, float]]
@@ -102,7 +102,7 @@ def allowed(run: dict[str, float]) -> float:
 
 
 def verdict(results: list[Result]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     everywhere = [run for result in results for run in result.values()]
     real = [run for result in results for name, run in result.items() if name.startswith(DATA) and not run["faded"]]
     noise, spread_out = ([result[made_up(start)] for result in results] for start in (IDENTITY, UNIT))

@@ -129,7 +129,7 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def verdict(outcomes: dict[str, list[Result]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     plain, kernel, both = (
         {name: float(np.mean([run[method]["score"] for run in runs])) for name, runs in outcomes.items()}
         for method in METHODS

@@ -259,7 +259,7 @@ def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     before, after = (np.array([result[stage]["mAP"] for result in results]) for stage in ("before", "after"))
     first, last = (np.mean([result[stage]["precision"] for result in results], axis=0) for stage in ("before", "after"))
     seconds, own, mapped = across(results, "learn").mean(axis=0)

@@ -247,7 +247,7 @@ def drawn(figure: Any, outcomes: Outcomes) -> None:
 
 
 def verdict(outcomes: Outcomes) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     small, large = (
         {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in outcomes.items()}
          for metric in outcomes[DATA[0]][0][size]}
@@ -325,8 +325,9 @@ def single(outcomes: Outcomes) -> Claim:
         alone[name] = np.min([rate for metric, rate in curve.items() if metric != "LOMDML"], axis=0)
     below = {name: int((curves[name]["LOMDML"] < alone[name]).sum()) for name in DATA}
     return Claim(
-        f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, at {min(below.values())} or more
-        of the {len(POINTS)} points looked at on each set. In the end the shares of both are
+        f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, on each set at
+        {"all" if min(below.values()) == len(POINTS) else f"{min(below.values())} or more of the"} {len(POINTS)} points
+        of the curve. In the end the shares of both are
         {by_set(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
         min(below.values()) > 0.9 * len(POINTS),
         agrees=True,

@@ -209,7 +209,7 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
 
 
 def verdict(results: list[dict[str, Times]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
 
     def taken(part: str, name: str, size: int) -> float:
         return float(np.mean([run[part][name][str(size)] for run in results if name in run[part]]))

@@ -171,7 +171,7 @@ def drawn(figure: Any, curves: dict[str, Array]) -> None:
 
 
 def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     first, last = ({name: curve[:, k].mean() for name, curve in curves.items()} for k in (0, -1))
     ahead = (curves[HALF] > curves[CONSTRAINTS]).all(axis=1).sum()
     level, few = first[CRITICAL] - first[HALF], first[FEW_CRITICAL] - first[FEW_HALF]

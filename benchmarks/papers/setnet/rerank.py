@@ -217,7 +217,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
             faster = (ways[ELEMENTS]["ms"] / figures["ms"]).mean()
             ours = [spread(figures[key], 1) for key in ("10", "30", "ms")]
             rows.append([name, way, *ours, f"{faster:.1f}", *PUBLISHED.get((name, way), ["", "", ""])])
-    columns = ["vectors", "search", "nDCG@10", "nDCG@30", "ms a query", "times faster"]
+    columns = ["vectors", "search", "nDCG@10", "nDCG@30", "ms for a query", "times faster"]
     published = [f"paper: {column}" for column in PAPER]
     return [
         ABOUT,
@@ -242,7 +242,7 @@ def added(outcomes: Outcomes, matched: Array) -> list[list[str]]:
 
 
 def verdict(outcomes: Outcomes, matched: Array) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     setnet, mean, served = (outcomes[name] for name in (SETNET, MEAN, SERVED))
     learned_scores, lowered = matched[:, :, 0].mean(axis=0)
 

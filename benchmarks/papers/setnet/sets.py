@@ -50,7 +50,7 @@ from benchmarks.papers.setnet.galleries import (
 )
 
 Array = NDArray[Any]
-TITLE = "SETNET Figures 5 and 6: one vector a set"
+TITLE = "SETNET Figures 5 and 6: one vector for each set"
 MATHS = "8"
 DATA = ("leaves100", "yaleb")
 SEEDS = range(5)
@@ -197,7 +197,7 @@ def drawn(figure: Any, outcomes: Outcomes) -> None:
 
 
 def verdict(outcomes: Outcomes) -> list[Claim]:
-    """The claims of this section, each with whether the run bears it out."""
+    """The claims of this section, each with whether the run confirms it."""
     return [*against_averages(outcomes), by_classes(outcomes), *of_vectors(outcomes)]
 
 

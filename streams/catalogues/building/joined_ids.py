@@ -89,7 +89,7 @@ def wrong_id(item: object) -> str:
     if not 1 <= len(item) <= ID_LENGTH:
         return f"has {len(item):,} characters, expected 1 to {ID_LENGTH}: choose another id"
     if "\n" in item or "\r" in item:
-        return "holds a line break, and ids are kept one a line: leave it out"
+        return "holds a line break, and each id is kept on a line of its own: leave it out"
     if "\0" in item:
         return "holds a NUL, which databases do not take: leave it out"
     try:

@@ -79,7 +79,7 @@ def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
     for name, dim in dims.items():
         if dim > MAX_DIM:
             raise CatalogueError(
-                f"{table}: modality {name!r} has {dim:,} numbers an item, expected at most {MAX_DIM:,}"
+                f"{table}: modality {name!r} has {dim:,} numbers for each item, expected at most {MAX_DIM:,}"
             )
     return max(1, min(rows, CHUNK_BYTES // (8 * max(dims.values(), default=1) or 1)))
 

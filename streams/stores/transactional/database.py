@@ -50,14 +50,15 @@ class Database(ABC):
         """A transaction, which ends with the context; no thread begins one within another.
 
         It is serializable: two that write come one after the other, whichever processes they belong to, and one that
-        only reads sees none of what another one has not finished. Before the first write there are no rows, which is
-        no error. What a transaction wrote is durable when it has ended, and undone if an exception comes. Every error
-        of the database, also one of its beginning or end, is raised as a StoreError that says what to do.
+        only reads sees nothing of one that has not ended. Before the first write there are no rows, which is no error.
+        What a transaction wrote is durable when it has ended. If an exception comes, all of it is undone. Every error
+        of the database, also at the beginning or end of a transaction, is raised as a StoreError that says what to do.
         """
 
     @abstractmethod
     def run(self) -> str:
-        """A text that becomes another one when the database may have forgotten what it acknowledged.
+        """A text that changes when the database may have forgotten what it acknowledged.
 
-        It does so when it is restored from a copy or another server takes over.
+        So it changes when the database is restored from a copy, or another server takes over. It is asked for within a
+        transaction.
         """

@@ -119,7 +119,7 @@ REFUSED: list[tuple[Bomb, str]] = [
     (a_trillion_rows, "says (1000000000000, 4) float32, 16,000,000,000,000 bytes, but the file has 64"),
     (a_trillion_rows_in_a_npy, "cannot be read as .npy"),
     (ids_that_expand, "array 'ids' has 1,073,741,828 bytes, expected at most 1,073,741,824"),
-    (a_row_of_many_numbers, "modality 'v' has 16,777,216 numbers an item, expected at most 1,000,000"),
+    (a_row_of_many_numbers, "modality 'v' has 16,777,216 numbers for each item, expected at most 1,000,000"),
     (an_array_in_fortran_order, "1,073,741,840 bytes, expected at most 1,073,741,824: split the file, or save it in C"),
     (an_endless_header, "the header of 'v' has 3,221,225,472 bytes, expected at most 10,000"),
     (one_id_of_many_bytes, "would take 268,4"),

@@ -64,4 +64,4 @@ def test_an_unknown_experiment_is_refused_with_those_that_run(nodes):
     code, message = run("metrics", "--node", nodes[0])
     assert code == 2
     assert "no experiment 'metrics' runs at" in message
-    assert "running are: metric" in message
+    assert "these run: metric" in message

@@ -1,4 +1,4 @@
-"""Searching sets on a node: one vector a set, an aggregated query, re-ranking, and the exact search to compare."""
+"""Searching sets on a node: one vector for each set, or for the query too, re-ranking, and the exact search."""
 
 from __future__ import annotations
 

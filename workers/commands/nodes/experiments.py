@@ -41,7 +41,7 @@ def compare_live(
     if name is not None and name not in experiments:
         running = ", ".join(experiments) or "none"
         raise click.UsageError(
-            f"no experiment {name!r} runs at {', '.join(urls)}; running are: {running} "
+            f"no experiment {name!r} runs at {', '.join(urls)}; these run: {running} "
             "(deploy/SEARCH.md says how to begin one)"
         )
     for experiment in experiments.values():

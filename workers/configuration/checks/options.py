@@ -23,7 +23,7 @@ ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 def check_all_but_models(configuration: Configuration, has_token: bool) -> None:
     """Check everything that needs no learner.
 
-    Importing learners takes a tenth of a second: other mistakes should be told before that.
+    Importing learners takes a tenth of a second: other mistakes should be reported before that.
 
     ``has_token`` says that the table has tokens of the node. If the configuration has none, they were mistakes.
     """

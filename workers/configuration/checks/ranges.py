@@ -1,4 +1,4 @@
-"""The numbers that options may be. One outside its range is a slip, or would show much later as another error."""
+"""The ranges of options that are numbers. A number outside its range is a slip, or would cause another error later."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class SavedModels:
         else:
             if checkpoint:
                 self.sound += 1
-                self._place(name, position, checkpoint.next, store)
+                self._check_position(name, position, checkpoint.next, store)
             elif position:
                 self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged", whole)
             elif store.fell_back(name):
@@ -62,7 +62,7 @@ class SavedModels:
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone", whole)
 
-    def _place(self, name: str, position: ModelPosition | None, resumed: int, store: Store) -> None:
+    def _check_position(self, name: str, position: ModelPosition | None, resumed: int, store: Store) -> None:
         """Compare a model's position with the log, the placement, and the checkpoint that could be read."""
         if position is None:
             return
@@ -112,9 +112,7 @@ class SavedModels:
         if older:
             return f"{moved} its newest checkpoint, which said what it learned on {old_place}, is damaged"
         if offset > left_at:
-            return (
-                f"{moved} its checkpoint holds events of {old_place} beyond offset {left_at:,}, at which it left there"
-            )
+            return f"{moved} its checkpoint holds events of {old_place} from after it left, at offset {left_at:,}"
         return ""
 
     def remarks(self) -> list[Remark]:

@@ -88,7 +88,7 @@ def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     in_folders = {
         name: catalogue for name, catalogue in configuration.catalogues.items() if not is_redis_url(catalogue.path)
     }
-    models = {name: catalogue for name, catalogue in configuration.models.items() if catalogue.catalogue in in_folders}
+    models = {name: model for name, model in configuration.models.items() if model.catalogue in in_folders}
     without_redis = msgspec.structs.replace(configuration, catalogues=in_folders, models=models)
     findings = run_check("catalogues", lambda: _catalogues(without_redis))
     yield from findings

@@ -72,14 +72,14 @@ def unread(added: Sequence[PartitionReport], count: int, partitions: int) -> lis
                    f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
 
 
-def stopped(known: Sequence[PartitionReport]) -> list[Remark]:
+def stopped(lines: Sequence[PartitionReport]) -> list[Remark]:
     """Partitions that workers cannot go on with, by what is wrong with them."""
     by_problem: dict[str, list[PartitionReport]] = {}
-    for line in known:
+    for line in lines:
         if line.wrong:
             by_problem.setdefault(line.wrong, []).append(line)
-    return [error(f"{numbered(lines)}: {wrong}; {amount(max(0, sum(line.lag for line in lines)), 'event')} wait there")
-            for wrong, lines in by_problem.items()]  # fmt: skip
+    return [error(f"{numbered(group)}: {wrong}; {amount(max(0, sum(line.lag for line in group)), 'event')} wait there")
+            for wrong, group in by_problem.items()]  # fmt: skip
 
 
 def expiring(

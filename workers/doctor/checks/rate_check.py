@@ -20,14 +20,14 @@ SOUND = 0.1
 
 def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> list[str]:
     """The modalities of a model whose features are so small that its rate does next to nothing, and what to do."""
-    direction = learner.step_changes and DIRECTIONS[learner.step_changes]
+    step_size = learner.step_changes and STEP_SIZES[learner.step_changes]
     count = len(next(iter(features.values())))
-    if not direction or count < 2:
+    if not step_size or count < 2:
         return []
     name = "C" if hasattr(learner, "C") else "eta"
     rate = float(getattr(learner, name))
     rows = np.random.default_rng(0).integers(0, count, (TRIPLETS, 3))
-    sizes = {modality: direction(*sampled(features[modality], rows)) for modality in learner.dims}
+    sizes = {modality: step_size(*sampled(features[modality], rows)) for modality in learner.dims}
     if "pair" in learner.accepts:
         # These learners put the modalities side by side, in one vector.
         sizes = {" + ".join(sizes): sum(sizes.values())}
@@ -71,8 +71,8 @@ def of_similarity(query: Array, a: Array, b: Array) -> float:
     return float((squared(query) * squared(a - b)).mean())
 
 
-# How large a step of rate 1 is, by what it changes.
-DIRECTIONS: dict[str, Callable[[Array, Array, Array], float]] = {
+# How much a step of rate 1 changes a comparison's margin, by what the step changes (``step_changes`` of the learner).
+STEP_SIZES: dict[str, Callable[[Array, Array, Array], float]] = {
     "rows": of_rows,
     "matrix": of_matrix,
     "weights": of_weights,

@@ -164,10 +164,10 @@ class OwnedModels:
 
     @property
     def assumed(self) -> Assumed:
-        """Where models live, for what is published.
+        """The placement that a publication assumes.
 
-        If they were placed elsewhere since this partition was taken over, what is learned becomes a dead letter of the
-        next owner, so nodes must not see it.
+        If models were placed elsewhere since this partition was taken over, the store refuses the publication: the
+        events become dead letters of the next owner, so nodes must not see what was learned from them.
         """
         return Assumed(self._partition.topic_id, self.placement)
 

@@ -108,7 +108,7 @@ class Window:
                 event.expected = margin
 
     def query_numbers(self, count: int) -> Array:
-        """A number (n,) for each event that judges, equal for equal queries; of pairs, which have none, all differ."""
+        """A number (n,) for each event that judges, the same for the same query. Pairs have no query: all differ."""
         if in_pairs(judging(self.events)):
             return np.arange(count)
         numbers: dict[Hashable, int] = {}

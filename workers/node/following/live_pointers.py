@@ -70,7 +70,7 @@ class Refresher:
         return time.monotonic() - min(since) if since else 0.0
 
     def fall_behind(self, models: Iterable[str]) -> None:
-        """Note that it is unknown which version of these models is live."""
+        """Note that these models may be out of date."""
         self._behind.update(self.live.views.keys() & set(models))
 
     def fell_back(self) -> dict[str, int | None]:

@@ -25,8 +25,8 @@ from omdml.workers.node.view import SetView, View
 
 # An embedding that takes longer is made in the background, behind a bridge or candidates that are ranked again.
 PATIENCE_S = 0.02
-# A gallery of at most so many numbers keeps unit vectors (16 MB of float32) if its version comes so soon after the one
-# before. Larger galleries are rarely embedded: while their model learns, that of an earlier version answers.
+# A gallery of at most UNIT_NUMBERS numbers (16 MB of float32) keeps unit vectors if its version comes within SOON_S
+# seconds after the one before. A larger gallery is rarely embedded: while its model learns, an earlier one answers.
 UNIT_NUMBERS, SOON_S = 4_000_000, 1.0
 
 
@@ -80,9 +80,9 @@ def embedded_view(
 
 
 def unit_vectors(metric: Metric, features: Features, catalogue: Catalogue, before: View) -> UnitVectors | None:
-    """What each expert makes of the items, to be kept for the next version; None if that is not worth its memory.
+    """The experts' unit vectors of the items, kept for the next version; None if they are not worth their memory.
 
-    What did not change is taken from the version before, which must be complete and hold the same items.
+    If the complete view ``before`` holds the same items, the vectors of unchanged experts are taken from it.
     """
     count = len(next(iter(features.values())))
     if not isinstance(metric, CosineMetric) or count * metric.size > UNIT_NUMBERS:

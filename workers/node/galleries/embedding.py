@@ -22,7 +22,8 @@ def embedded_centred(
 ) -> tuple[GrowingMatrix, Array]:
     """Embedding (n, R) moved so that its first rows lie around zero, and by how much it was moved.
 
-    Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero. If ``units`` are given, they are used.
+    Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero. If ``units`` are given, the rows are
+    made from them.
     """
     count = len(next(iter(features.values())))
     embedding, centre = GrowingMatrix((count, 0)), np.zeros(0)
@@ -35,7 +36,7 @@ def embedded_centred(
         if start == 0:
             centre = chunk.mean(axis=0, dtype=np.float64)
             if not np.isfinite(centre).all():
-                # Moved by it, no item would be finite, so the culprit could not be told from the others.
+                # If this centre were subtracted, no item would be finite, and nobody could tell which one was at fault.
                 raise diverged(chunk, start)
             embedding = GrowingMatrix((count, chunk.shape[1]))
         place = embedding.rows[start : start + len(chunk)]

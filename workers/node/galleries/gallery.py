@@ -148,7 +148,8 @@ class Gallery:
     features
         (n, d) a modality, scaled; read a chunk of rows at a time.
     units
-        What each expert of the metric makes of the items, if that was computed before. It is kept.
+        The unit vectors that each expert of the metric makes of the items, if there are any. The gallery keeps them,
+        and is embedded by them.
 
     Raises
     ------
@@ -190,7 +191,7 @@ class Gallery:
         more = (more - self.centre.astype(more.dtype)).astype(np.float32)
         squares = squares_of(more, have)
         grown = copy.copy(self)
-        # They lack the new rows.
+        # The unit vectors lack the new rows.
         grown.units = None
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))

@@ -152,7 +152,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelsSince(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
+    """``GET /models``. Freshness is that of versions that went live after ``since``, for example a ``live_since``."""
 
     since: float = 0.0
 

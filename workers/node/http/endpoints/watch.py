@@ -239,7 +239,7 @@ class WatchEndpoints:
                 loop.call_soon_threadsafe(arrived.set)
 
         end = self._node.steps.listen(heard)
-        # Who comes late, or again after a break, knows what is live too.
+        # A client that comes late, or again after a break, is told what is live, too.
         for step in self._node.steps.newest():
             heard(step)
         try:
