@@ -31,7 +31,7 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     assert "can nodes load it: no: learned on catalogue generation" in result
 
 
-def test_doctor_and_worker_name_the_same_way_out_of_other_dimensions(shop):
+def test_doctor_and_worker_give_the_same_advice_about_other_dimensions(shop):
     # Given a model, and then a catalogue with one modality less
     shop.learn()
     name, features = next(iter(items()[0].items()))
