@@ -128,7 +128,7 @@ def test_an_expert_of_less_weight_is_served_as_it_was_until_new_triplets_matter(
     at_refresh = dict(zip(LEARNED, (part.copy() for part in engine.state.rows), strict=True))
     lighter, heavier = sorted(LEARNED, key=engine._weights().get)
     weight = engine._weights()[lighter]
-    # From here on, so many new triplets v have come that weight sqrt(v) / n is NEW.
+    # From this version n on the new triplets matter: for their number v, weight * sqrt(v) / n is at least NEW.
     matters = next(n for n in range(2757, 3309) if weight * math.sqrt(n - 2757) >= NEW * n)
     for version, is_searched in ((2758, False), (matters - 30, False), (matters + 30, True)):
         model.learn_many(rows[model.version : version], features)
