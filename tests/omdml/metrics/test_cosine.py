@@ -107,8 +107,12 @@ def test_unit_vectors_around_another_mean_are_not_taken_over():
 
 
 def test_unit_vectors_of_another_type_are_not_taken_over():
-    (metric, features), (single, _) = two_experts(), two_experts("float32")
-    units = UnitVectors(single, features, UnitVectors(metric, features))
+    # Both types hold these numbers exactly, so that only the type differs.
+    single, features = two_experts("float32")
+    experts = {name: matrix.astype("float64") for name, matrix in single.experts.items()}
+    double = CosineMetric(single.dims, single.mean.astype("float64"), experts, single.shares)
+    units = UnitVectors(single, features, UnitVectors(double, features))
+    assert {vectors.dtype for vectors in units.by_expert.values()} == {single.mean.dtype}
     assert units.embed().tobytes() == single.embed(features).tobytes()
 
 
