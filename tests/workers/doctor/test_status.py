@@ -164,7 +164,7 @@ def test_all_models_of_the_store_live_on_the_one_partition_of_files(shop):
 
     shop.learn(60)
     assert models() == 1
-    # Without the store, nobody knows how many.
+    # Without the store, the number of models is not known.
     assert models(OMDML_STORE__URL=f"redis://127.0.0.1:{free_port()}") is None
 
 

@@ -64,7 +64,7 @@ def test_a_rollback_or_pin_to_what_no_node_can_load_is_refused(shop):
         text = " ".join(f"{result.output} {result.exception}".split())
         assert "that nodes could serve" in text or "no node could serve it" in text, text
     assert shop.store.current("shop") == live
-    # If the catalogue cannot be read here, the command says so, and rolls back all the same.
+    # If the catalogue cannot be read here, the command says so, and still rolls back.
     shutil.rmtree(shop.folder / "items")
     assert "cannot check here" in shop.omdml("rollback", "shop", "--version", str(older))
     assert shop.store.current("shop").version == older

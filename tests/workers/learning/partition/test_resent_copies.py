@@ -1,4 +1,4 @@
-"""Events that have letters, and are learned all the same because a worker took them again: their copies are repeats."""
+"""Events that have letters, but were learned when a worker took them again: copies of them are passed over."""
 
 from __future__ import annotations
 
