@@ -45,7 +45,7 @@ VARY = ("took_s", "at", "serial")
 
 @pytest.mark.parametrize(("words", "complete"), COMMANDS)
 def test_a_command_that_a_document_shows_exists_with_its_options(words, complete):
-    """As the command line reads it; in a sentence, what a command or its last option needs may be left out."""
+    """A sentence may mention a command without its required arguments, and its last option without a value."""
     command, context = main, click.Context(main, info_name="omdml")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         command = command.get_command(context, words[0])
@@ -182,19 +182,19 @@ def test_the_changelog_names_every_learner_and_every_kind_of_feedback():
     assert [name for name, forms in names.items() if words.isdisjoint(forms)] == [], "CHANGELOG.md lacks these"
 
 
-# What these pages say of learners that have no embedding of items, they say of each by name.
-ON_SCORES = (
+# Each of these pages names all learners that have no embedding of items.
+NAMING_LEARNERS = (
     "docs/concepts.md",
     "docs/reference/python.md",
     *(f"deploy/{n}.md" for n in ("EXPORT", "SEARCH", "VECTORS")),
 )
 
 
-@pytest.mark.parametrize("page", ON_SCORES)
+@pytest.mark.parametrize("page", NAMING_LEARNERS)
 def test_pages_on_learners_without_an_embedding_name_all_of_them(page):
     wanted = {name for name, kind in LEARNERS.items() if kind.no_embedding}
     paragraphs = [set(re.findall(r"`(\w+)`", part)) for part in read(page).split("\n\n")]
-    assert any(wanted <= named for named in paragraphs), f"a paragraph that names all of {sorted(wanted)}"
+    assert any(wanted <= named for named in paragraphs), f"no paragraph of {page} names all of {sorted(wanted)}"
 
 
 def test_a_variant_of_a_learner_has_the_parameters_of_its_base(monkeypatch):

@@ -48,7 +48,7 @@ def test_every_format_has_samples():
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "earlier_states").iterdir()), ids=lambda path: path.stem)
-def test_a_state_from_before_its_layout_was_settled_is_no_damage(path):
+def test_a_state_of_an_early_layout_is_refused_as_old_and_not_as_damaged(path):
     expected = rf"written by an older omdml \(format 1, this one writes {STATE.number}\): run the"
     with pytest.raises(FormatError, match=expected):
         Learner.from_bytes(path.read_bytes())

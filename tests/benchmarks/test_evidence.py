@@ -98,8 +98,8 @@ def test_a_claim_about_each_learner_matches_only_the_figures_of_its_row(page):
     page("| `dca`, the default | other words | 0.5 -> 0.9 |\n| `oasis` | words, 2.4 | 0.1 -> 0.2 |\n")
     claims = evidence.for_each_learner(Claim("page.md", "| `NAME`{...}| {} -> {} |", 1.03, ["learner=NAME"]))
     assert [claim.row for claim in claims] == [[f"learner={name}"] for name in LEARNERS]
-    held = {claim.row[0]: stated(claim) for claim in claims if claim.row[0] in ("learner=dca", "learner=oasis")}
-    assert held == {"learner=dca": [0.5, 0.9], "learner=oasis": [0.1, 0.2]}
+    figures_of = {claim.row[0]: stated(claim) for claim in claims if claim.row[0] in ("learner=dca", "learner=oasis")}
+    assert figures_of == {"learner=dca": [0.5, 0.9], "learner=oasis": [0.1, 0.2]}
 
 
 def test_what_a_document_lacks_or_has_twice_is_not_found():

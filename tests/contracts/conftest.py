@@ -34,7 +34,7 @@ def other(store: LocalStore) -> LocalStore:
     """The same store once more, as another process opens it."""
     if isinstance(store, DirectoryStore):
         return DirectoryStore(store.path, TWELVE)
-    return TransactionalStore(again(store.database), TWELVE)
+    return TransactionalStore(opened_again(store.database), TWELVE)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def damage(store: LocalStore) -> Damage:
 
 @pytest.fixture
 def remove(store: LocalStore) -> Damage:
-    """Removes all checkpoints of "shop", as something else than a store would."""
+    """Removes all checkpoints of "shop" behind the back of the store."""
     if not isinstance(store, DirectoryStore):
         return partial(remove_from, store)
 
@@ -90,15 +90,15 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
 @pytest.fixture
 def same_database(database: Database) -> Database:
     """The same database once more, as another process opens it."""
-    return again(database)
+    return opened_again(database)
 
 
 @pytest.fixture
 def away(tmp_path: Path) -> Database:
-    """A database that cannot be reached: in place of the file is a folder."""
+    """A database that cannot be reached, because a folder is in the place of its file."""
     return SqliteDatabase(tmp_path)
 
 
-def again(database: Database) -> Database:
-    """Another object for the same data; what is in memory has only one."""
+def opened_again(database: Database) -> Database:
+    """Another object for the same data. Of a database in memory there is only one object, which is returned."""
     return SqliteDatabase(database.path) if isinstance(database, SqliteDatabase) else database

@@ -279,9 +279,10 @@ class TestCheckpointsOfAnyStore:
                 CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"
             ) as caught:
                 each.claim("shop")
-        # Its owner may save what was learned again. A model that was deleted begins again.
+        # Its owner may save a checkpoint of what a replay has learned.
         assert store.save(checkpoint(2), caught.value.epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(2), False)
+        # A model that was deleted begins again.
         remove()
         store.delete("shop")
         assert other.claim("shop")[1:] == (None, False)

@@ -251,7 +251,7 @@ def test_a_modality_that_the_learner_does_not_have_is_passed_over(name):
 
 
 def halfway(name):
-    """A learner that has learned the first half of these comparisons; and all comparisons."""
+    """A learner that has learned the first half of its comparisons, and the rows and columns of all of them."""
     rows, columns = comparisons(name)
     model = small_learner(name)
     learn(model, rows, columns, 0, 48)

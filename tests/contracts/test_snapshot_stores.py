@@ -40,7 +40,7 @@ class TestSnapshotsOfAnyStore:
         assert store.publish_all([(snapshot(3), epoch, "")], Assumed("log", first)) == [Written.MOVED]
         assert (live(store).version, len(store.history("shop"))) == (2, 2)
         assert store.publish_all([(snapshot(3), epoch, "")], Assumed("log", grown)) == [Written.STORED]
-        # Who assumes no placement, as the commands of operators do, is not held against it.
+        # The commands of operators assume no placement, and are not refused for that.
         assert store.publish(snapshot(4), epoch) is Written.STORED
 
     def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:

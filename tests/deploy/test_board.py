@@ -94,7 +94,7 @@ def test_queries_name_metrics_and_labels_that_there_are():
         without_recorded = re.sub(r"\b[a-z_]+:[a-z_0-9:]+", "", query)
         used = set(re.findall(r"\b(?:omdml|process)_\w+(?=[{\s)\[]|$)", without_recorded))
         assert used <= metric_of.keys() | GENERAL, query
-        # What a rule records begins with the labels that it keeps.
+        # The name of a recorded metric begins with the labels that it has.
         mine = {label for name in recorded for label in name.split(":")[0].split("_")}
         mine |= {label.split("`")[1] for name in used & metric_of.keys() for label in metric_of[name].labels}
         grouped = re.findall(r"(?:by|on) \(([^)]*)\)", without_recorded)

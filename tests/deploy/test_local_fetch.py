@@ -52,7 +52,7 @@ def fetcher(builds: Path) -> "subprocess.Popen[str]":
 def has_open(pid: int, file: Path) -> bool:
     """Whether a process has this file open."""
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        # It may be closed by now.
+        # The descriptor may have been closed after it was listed.
         with suppress(FileNotFoundError):
             if descriptor.readlink() == file:
                 return True

@@ -1,4 +1,4 @@
-"""systemd understands the units, which confine the processes and agree with what these do."""
+"""systemd understands the units. They confine the processes, and agree with what the processes do."""
 
 from __future__ import annotations
 

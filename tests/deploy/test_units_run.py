@@ -108,7 +108,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
     machine.click()
 
-    # The runbook's commands work, also with the environment of this worker alone.
+    # The runbook's commands work, also with the settings that only this worker has.
     assert "ok" in operate(machine, "call a command")
     assert "ok" in operate(machine, "call a command", "$(cat /etc/omdml/worker-1.env)")
     operate(machine, "stop the workers")

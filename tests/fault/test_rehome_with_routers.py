@@ -91,7 +91,7 @@ def rehomed(service):
 
 
 def rehomed_while_events_come(service):
-    """Run it until it succeeds, and do what each refusal says, while senders go on sending."""
+    """Run ``omdml topics rehome`` until it succeeds, and do what each refusal says, while senders go on sending."""
 
     def succeeds():
         code, output = command(service, "topics", "rehome", "--senders-go-on")

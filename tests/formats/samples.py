@@ -52,7 +52,7 @@ HERE = Path(__file__).parent
 
 
 class Sample(NamedTuple):
-    """A format, with functions that write a folder of files in it, read one, and give one another number."""
+    """A format, and the functions that write a folder of files in it, read such a folder, and change its number."""
 
     format: Format
     write: Callable[[Path], None]
@@ -217,7 +217,7 @@ NEW = {"shape": [0.5] * 9, "noise": [0.25] * 5}
 
 
 def make_changes(catalogue: Items) -> None:
-    """Put a new item twice and change its attributes, change an old item, and add and delete a third."""
+    """Put a new item with attributes, and again without; change an old item's attributes; add a third and delete it."""
     for changes in (
         [Change(id="new", features=NEW, attributes={"price": 4, "tags": ["red"]}), Change(id="gone", features=NEW)],
         [Change(id="new", features=NEW), Change(id="gone", delete=True), Change(id="i1", attributes={"price": 2.5})],

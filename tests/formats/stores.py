@@ -33,7 +33,7 @@ def fill(store: Store) -> None:
 
 
 def check_filled(store: Store) -> None:
-    """All that :func:`fill` did is there."""
+    """Check that all that :func:`fill` did is there."""
     pointer, snapshot = store.load("shop") or (None, None)
     assert pointer
     assert snapshot
@@ -52,7 +52,7 @@ def check_filled(store: Store) -> None:
 
 
 def write_folder(folder: Path) -> None:
-    """A folder store in which everything has happened once."""
+    """Write a folder store in which everything has happened once."""
     store = DirectoryStore(folder)
     fill(store)
     store.read_again(PARTITION, 7)
@@ -65,12 +65,12 @@ def read_folder(folder: Path) -> None:
 
 
 def renumber_folder(folder: Path, number: int) -> None:
-    """The layout's number is a file."""
+    """Change the number of the layout, which is in a file of its own."""
     (folder / "format").write_text(f"{number}\n")
 
 
 def write_rows(folder: Path) -> None:
-    """The rows of a store over a database. They are the same in every database."""
+    """Write the rows of a store over a database. They are the same in every database."""
     store = MemoryStore(secret=b"7" * 32)
     fill(store)
     store.place(PARTITION.topic_id, None, Placement.first("crc32", 2))
@@ -92,7 +92,7 @@ def read_rows(folder: Path) -> None:
 
 
 def renumber_rows(folder: Path, number: int) -> None:
-    """The number is a row."""
+    """Change the number, which is in a row of its own."""
     dumped = json.loads((folder / ROWS).read_text())
     dumped["store"]["format"] = str(number)
     (folder / ROWS).write_text(json.dumps(dumped))

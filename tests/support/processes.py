@@ -17,10 +17,10 @@ from deploy.local.ports import free_port
 
 __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
-# Tests give the times that they need alone. Others may run at the same time, and a machine of CI may be slow.
+# The times in tests are enough for a test that runs alone. Others may run beside it, and a machine of CI may be slow.
 # A test waits only until its condition holds, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
-# A condition that came true is noticed at most LATE_S later; in short waits, a twentieth of the time waited later.
+# A condition that came true is noticed after at most LATE_S; in a short wait, after a twentieth of the time waited.
 LATE_S, LATE_SHARE = 0.5, 1 / 20
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]

@@ -53,8 +53,8 @@ def sender_is_mistaken(service):
         sender.end()
 
 
-# In the time of these tests Prometheus waits for a page for three quarters of a second, a twentieth of what is usual.
-# On a busy machine what starves takes longer, and is down to Prometheus.
+# In the time of these tests Prometheus waits only three quarters of a second for a page, a twentieth of what is usual.
+# On a busy machine a starved worker takes longer. It then counts as down, so that NobodyLearns may fire, too.
 @fault("the worker gets too little processor for the clicks that come", "LagHigh", tolerated=["NobodyLearns"])
 def worker_starved(service):
     starved = StarvedProcess(service.worker)
@@ -69,8 +69,8 @@ def worker_starved(service):
 
 @fault("the node gets too little processor for its searches", "SearchSlow")
 def node_starved(service):
-    # A pause makes searches slow that the node has begun, so one is always under way. It leaves the node enough to
-    # answer Prometheus beside the searches.
+    # A pause slows only the searches that the node has begun, so the searchers keep one under way at any time. Between
+    # the pauses, the node has enough time to answer Prometheus, too.
     starved = StarvedProcess(service.processes["node"], paused_s=0.3, uses_s=0.03)
     searchers = [Searcher(service.ports["node"], pause_s=0.002) for _ in range(SEARCHERS)]
     try:

@@ -50,7 +50,7 @@ def installation(folder: Path) -> None:
 
 
 def lines(folder: Path, events: Iterator[bytes]) -> int:
-    """Write a log of sound events with these among them; returns how many these are."""
+    """Write a log of sound events with ``events`` among them; returns how many ``events`` there were."""
     sound, count = list(worlds.events(400)), 0
     (folder / "feedback").mkdir()
     with (folder / "feedback" / "00000001.jsonl").open("wb") as file:

@@ -227,7 +227,7 @@ def pipelining(folder: Path) -> Measured:
 
 
 def tiny_chunks(folder: Path) -> Measured:
-    """A body of 2 MB in chunks of one byte: how long the node computes, because it answers nobody else meanwhile."""
+    """A body of 2 MB in chunks of one byte: how long the node computes, and so answers no other client."""
     with node(folder) as attacked:
         before = attacked.cpu_s
         with attacked.connect() as connection, contextlib.suppress(OSError):

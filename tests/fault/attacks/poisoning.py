@@ -26,7 +26,7 @@ SPREAD = 3.0
 
 
 def shop(seed: int = 0) -> Data:
-    """Items in clusters that one modality shows and the other does not; a tenth of them ask for the measurement."""
+    """Items in clusters that one modality shows and the other does not. People click on all but the 60 test queries."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, LABELS, ITEMS)
     centres = draw.normal(0, 1, (LABELS, DIMS["shape"]))

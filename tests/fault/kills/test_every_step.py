@@ -31,7 +31,7 @@ from tests.support.records import (
 )
 from tests.support.worlds import catalogue, events
 
-# Real servers are asked about these steps too. What they keep is the same after the others.
+# Only these steps are tested on real servers, too. A kill after another step leaves the same in the servers.
 STORED = ("save", "publish", "mark")
 PARTITIONS = 2
 RANK, LIMIT_S, PAUSE_S = 3, 240, 0.02

@@ -148,7 +148,7 @@ def test_a_late_count_of_items_is_not_announced_over_the_results(console):
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
     with page.expect_response(re.compile("find=i5")):
         waiting_routes[0].continue_()
-    # The grid has drawn what was answered.
+    # The grid has drawn the answer.
     expect(items.locator("button")).to_have_count(11)
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
 

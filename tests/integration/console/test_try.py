@@ -222,7 +222,7 @@ def test_vectors_that_are_pasted_find_what_is_similar(tmp_path, browser):
         }.items():
             ask(text)
             expect(page.get_by_role("status")).to_contain_text(message)
-        # No second search was sent.
+        # The results are still those of the last answer.
         assert cards(page) == [item["id"] for item in answer["items"]]
         # What is typed is no mark.
         field.press("u")

@@ -15,7 +15,10 @@ from tests.support.waiting import until
 def answered_late(
     reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch, request_name: str = "SyncGroupRequest"
 ) -> list[str]:
-    """Delay the next answer to this request (default: of sharing out); the list shows whether it was sent."""
+    """Delay the next request of this kind, by default the one by which a leader shares partitions out.
+
+    Returns a list that is empty until the request is made.
+    """
     manager = reader.source._consumer._coordinator._manager
     send = manager.send
     late: list[str] = []

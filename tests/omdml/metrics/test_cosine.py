@@ -84,7 +84,7 @@ def test_unit_vectors_embed_to_the_bytes_of_the_metric(dtype, monkeypatch):
     assert later.nbytes == 30 * (5 + 3) * np.dtype(dtype).itemsize
 
 
-def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch):
+def test_unit_vectors_are_computed_again_only_for_changed_experts(monkeypatch):
     metric, features = two_experts()
     units, projections = UnitVectors(metric, features), []
 
@@ -99,16 +99,20 @@ def test_only_what_a_changed_expert_makes_of_items_is_computed_again(monkeypatch
     assert projections == [3, 5, 3]
 
 
-def test_around_another_mean_nothing_is_taken_over():
+def test_unit_vectors_around_another_mean_are_not_taken_over():
     metric, features = two_experts()
     other = CosineMetric(metric.dims, metric.mean + 1, metric.experts, metric.shares)
     units = UnitVectors(other, features, UnitVectors(metric, features))
     assert units.embed().tobytes() == other.embed(features).tobytes()
 
 
-def test_in_another_type_nothing_is_taken_over():
-    (metric, features), (single, _) = two_experts(), two_experts("float32")
-    units = UnitVectors(single, features, UnitVectors(metric, features))
+def test_unit_vectors_of_another_type_are_not_taken_over():
+    # Both types hold these numbers exactly, so that only the type differs.
+    single, features = two_experts("float32")
+    experts = {name: matrix.astype("float64") for name, matrix in single.experts.items()}
+    double = CosineMetric(single.dims, single.mean.astype("float64"), experts, single.shares)
+    units = UnitVectors(single, features, UnitVectors(double, features))
+    assert {vectors.dtype for vectors in units.by_expert.values()} == {single.mean.dtype}
     assert units.embed().tobytes() == single.embed(features).tobytes()
 
 

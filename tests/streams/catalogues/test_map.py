@@ -241,7 +241,7 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     assert unchanged.generation != first.generation
     assert mapped_view(unchanged).dims == mapped_view(first).dims
     assert "catalogue_unchanged" in build(target, tmp_path / "1.npz")
-    # not kept
+    # The map is not kept.
     assert "new_map=true" in build(target, tmp_path / "1.npz", "--replace", "--map")
     assert mapped_view(MappedCatalogue(target)).dims.keys() != mapped_view(first).dims.keys()
     assert "new_map=true" in build(target, tmp_path / "other.npz", "--replace")
@@ -259,7 +259,7 @@ def test_an_item_keeps_its_coordinates_in_a_new_catalogue_with_far_items(tmp_pat
     before = only_matrix(mapped_view(MappedCatalogue(tmp_path / "c")).features).copy()
     assert "new_map=false" in build(tmp_path / "c", tmp_path / "more.npz", "--replace")
     assert_array_equal(only_matrix(mapped_view(MappedCatalogue(tmp_path / "c")).features)[: len(before)], before)
-    # scaled in another way, the same numbers would mean something else
+    # If features are scaled in another way, the same numbers mean something else.
     assert "new_map=true" in build(tmp_path / "c", tmp_path / "more.npz", "--replace", "--scaling", "none")
 
 

@@ -1,4 +1,4 @@
-"""Click logs become pages: each format as it is published, whole logs in bounded memory, what is left out is counted.
+"""Click logs of each published format become pages, in bounded memory. What is left out is counted.
 
 published/ holds the examples of o19s/ubi and of metarank/metarank themselves.
 """

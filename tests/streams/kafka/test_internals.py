@@ -138,7 +138,7 @@ def test_the_clients_poll_does_not_wait_while_a_heartbeat_is_overdue():
     assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
-def test_the_clients_poll_sleeps_beside_records_that_came_after_its_look():
+def test_the_clients_poll_may_sleep_although_records_came_after_its_look():
     steps = inspect.getsource(fetcher.Fetcher.fetch_records)
     looks, asks, is_idle = (steps.index(step) for step in ("= self.fetched_records(", "self.send_fetches()", ", True"))
     assert looks < asks < is_idle

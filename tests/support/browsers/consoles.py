@@ -22,7 +22,7 @@ SETTLED = re.compile("went live|No new version")
 # Two of four pairs show everything: in style.css the size changes no colour, and the scheme changes only colours.
 LOOKS = [("desktop", "light"), ("phone", "dark")]
 SCREENSHOTS = ROOT / "build" / "screenshots"
-# Dead letters and Health are answered by another process, which starts first and has a low priority.
+# Dead letters and Health are answered by another process, which may have to start, and has a low priority.
 OFFICE_MS = 120_000
 # What each page shows once all that it asks the node for was answered.
 SHOWS = {

@@ -1,4 +1,4 @@
-"""Stores of which copies are made, and brought back; the checkpoints that stores over a database keep."""
+"""Stores of which copies are made and brought back; functions that replace checkpoints in stores over a database."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def kept_checkpoints(store: TransactionalStore, model: str) -> list[tuple[Saved,
 def put_checkpoints(
     store: TransactionalStore, model: str, checkpoints: list[tuple[Saved, bytes]], saved_last: Saved | None = None
 ) -> None:
-    """Put these in the place of a model's checkpoints, as a copy would be that is brought back by hand.
+    """Replace the checkpoints of a model by these, as somebody does who brings a copy back by hand.
 
-    What is noted as saved last stays, unless it is given.
+    The store's note of what was saved last stays as it is, unless ``saved_last`` is given.
     """
     with store.database.transaction(True) as rows:
         row = ModelRow.read(rows, model)
@@ -50,20 +50,20 @@ def damage_newest_of(store: TransactionalStore) -> None:
 
 
 def remove_from(store: TransactionalStore) -> None:
-    """Remove all checkpoints of "shop", as something else than a store would."""
+    """Remove all checkpoints of "shop" behind the back of the store."""
     with store.database.transaction(True) as rows:
         for name in rows.names(group_of("shop")):
             rows.delete(group_of("shop"), name)
 
 
 def copy_of(store: TransactionalStore) -> Callable[[], None]:
-    """Take a copy of the checkpoints of "shop"; answers what puts them in their place again."""
+    """Take a copy of the checkpoints of "shop"; returns a function that puts the copy in their place."""
     checkpoints = kept_checkpoints(store, "shop")
     return lambda: put_checkpoints(store, "shop", checkpoints)
 
 
 def put_id(store: TransactionalStore, store_id: str) -> None:
-    """Give a store another id, as another server has one that takes over."""
+    """Give a store another id, as if another server had taken over."""
     with store.database.transaction(True) as rows:
         rows.put(STORE, "id", store_id.encode())
 
@@ -71,7 +71,7 @@ def put_id(store: TransactionalStore, store_id: str) -> None:
 class RestorableMemory(MemoryStore):
     """A memory store of which copies can be made, and brought back."""
 
-    # What is as old as the copy when it is back. Placements are not, unless a class says so.
+    # The groups of rows that restore() brings back. Placements stay as they are, unless a subclass adds them.
     restored: tuple[str, ...] = ("models", "checkpoints", "journal", "snapshots", "counts", "marks")
 
     def back_up(self):

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: the example of a store on another database, and a second one for the contract."""
+"""A database in one SQLite file: an example of a database for stores, and a second one for the contract suites."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SqliteRows:
 
 
 class SqliteDatabase(Database):
-    """A file, with one connection a thread."""
+    """A database in a file, with a connection for each thread."""
 
     kind, durable = "SQLite file", True
 
@@ -59,7 +59,7 @@ class SqliteDatabase(Database):
             raise StoreError(f"store {self}: {error}: check that it can be written and its disk is not full") from error
 
     def run(self) -> str:
-        # A copy that was brought back is another file.
+        # A copy that was brought back is another file, so its inode differs.
         return str(self.path.stat().st_ino)
 
     def _connection(self) -> sqlite3.Connection:

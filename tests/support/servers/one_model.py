@@ -62,7 +62,7 @@ class Place:
     def goes_on_with(self, first, last):
         """Accept the gap, and check that the model learns these events behind the first ten, each once."""
         worker = self.worker("--accept-gap")
-        wait_for(lambda: self.version == 10 + last - first, "what the log still has to be learned", 60, worker)
+        wait_for(lambda: self.version == 10 + last - first, "the rest of the log to be learned", 60, worker)
         assert worker.stop() == 0, worker.said
         assert "event=gap_accepted" in worker.said
         self.expect((0, 10), (first, last))

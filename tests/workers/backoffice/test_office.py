@@ -51,7 +51,7 @@ def test_a_process_that_ended_is_started_again_and_a_killed_one_is_reported(desk
     desk._process.wait()
     with pytest.raises(JobError, match="ended before it answered"):
         letters(desk)
-    # Only the process that is started here ends after so short a silence. The next one waits as long as ever.
+    # Only the process that is started here ends after so short a silence. The next one waits as long as usual.
     with monkeypatch.context() as impatient:
         impatient.setattr(office, "IDLE_S", 0.01)
         assert letters(desk)["total"] == 0

@@ -78,11 +78,11 @@ def test_every_folder_of_deploy_is_either_written_or_for_the_repository_alone():
     assert folders == {*deployment.FOLDERS, "examples", "images", "local", "producers"}
 
 
-def test_the_build_of_the_image_is_given_what_it_needs_and_no_missing_file():
+def test_the_build_of_the_image_gets_all_files_that_it_needs():
     ignored = read("deploy/container/Dockerfile.dockerignore").splitlines()
     taken = {line[1:] for line in ignored if line.startswith("!")}
     image = read("deploy/container/Dockerfile")
-    # A wheel is built of these, and start.sh lies in `deploy` here, and in `container` in what is exported.
+    # A wheel is built from these. start.sh is below `deploy` here, and below `container` in an exported folder.
     wheel = {"omdml", "streams", "workers", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md"}
     assert wheel | {"deploy", "container", "constraints.txt"} <= taken
     assert "*container/start.sh" in image

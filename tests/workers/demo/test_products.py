@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.workers.demo.products import PATTERNS, SHAPES, Products, draw_products
+from omdml.workers.demo.products import COLORS, MATERIALS, PATTERNS, SHAPES, SIZES, Products, draw_products
 from omdml.workers.demo.run import products_and_subject
 
 
 def test_no_property_of_a_drawn_product_reveals_another():
     products = draw_products(1200)
     assert len({product.id for product in products}) == 1200
-    for shape in SHAPES:
-        patterns = [product.pattern for product in products if product.shape == shape]
-        assert all(patterns.count(pattern) / len(patterns) == pytest.approx(0.25, abs=0.1) for pattern in PATTERNS)
+    kinds = {"shape": SHAPES, "color": COLORS, "pattern": PATTERNS, "size": SIZES, "material": MATERIALS}
+    for known, other in itertools.permutations(kinds, 2):
+        for value in kinds[known]:
+            values = [getattr(product, other) for product in products if getattr(product, known) == value]
+            shares = {choice: values.count(choice) / len(values) for choice in kinds[other]}
+            assert shares == pytest.approx(dict.fromkeys(kinds[other], 1 / len(kinds[other])), abs=0.15), value
     assert not any(product.pattern in product.description for product in products)
 
 

@@ -62,10 +62,10 @@ def test_nobody_speaks_of_a_held_out_item(digits):
 
 
 def test_pairs_are_half_similar_and_true_in_the_sense_of_their_task(digits):
-    scenario, of = subject("cpmtml", digits, seed=0), dict(zip(digits.ids, map(int, digits.labels), strict=True))
+    scenario, digit_of = subject("cpmtml", digits, seed=0), dict(zip(digits.ids, map(int, digits.labels), strict=True))
     for truth, are_similar in zip(scenario.truths, (lambda a, b: a == b, lambda a, b: a % 2 == b % 2), strict=True):
         pairs = events_of_a_person(scenario, truth)
-        assert all(are_similar(of[pair.left], of[pair.right]) == pair.similar for pair in pairs)
+        assert all(are_similar(digit_of[pair.left], digit_of[pair.right]) == pair.similar for pair in pairs)
         assert Counter(pair.similar for pair in pairs) == {True: 90, False: 90}
 
 
@@ -127,7 +127,7 @@ class Serving(Shop):
         return super().snapshot(**{"learner": self.learner.name, **changes})
 
     def simulate(self, rows, count=40):
-        """Have people with these rows of labels make so many comparisons; returns the events that they sent."""
+        """Have people with these rows of labels make ``count`` comparisons; returns the events that they sent."""
         path = self.catalogue.path.parent / "labels.csv"
         with path.open("w", newline="") as file:
             csv.writer(file).writerows(rows)

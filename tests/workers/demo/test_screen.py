@@ -40,8 +40,9 @@ def test_the_last_line_has_the_promised_form():
 
 
 def test_queries_that_nobody_marks_are_called_test_queries():
-    # They are not called held out: events that a worker keeps to judge with are.
-    assert "test queries" in shown(KNOWN, force_terminal=True)
+    # "Held out" is the word for events that a worker keeps to judge with.
+    screen = shown(KNOWN, force_terminal=True)
+    assert ("test queries" in screen, "held out" in screen) == (True, False)
 
 
 def test_a_measure_that_is_older_than_its_count_says_when_it_was_taken():

@@ -164,7 +164,7 @@ def test_all_models_of_the_store_live_on_the_one_partition_of_files(shop):
 
     shop.learn(60)
     assert models() == 1
-    # Without the store, nobody knows how many.
+    # Without the store, the number of models is not known.
     assert models(OMDML_STORE__URL=f"redis://127.0.0.1:{free_port()}") is None
 
 
@@ -318,6 +318,8 @@ def test_however_much_there_is_to_tell_one_screen_holds_it(width):
 
 
 def test_names_that_senders_chose_cannot_move_the_cursor():
-    models = msgspec.structs.replace(crowded().models, pinned=["\x1b[2J"], waiting=[], withheld=[], not_begun=[])
+    names = {state: [f"{state}-\x1b[2J"] for state in ("pinned", "waiting", "withheld", "not_begun")}
+    models = msgspec.structs.replace(crowded().models, newest="newest-\x1b[2J", **names)
     lines = list(screen(msgspec.structs.replace(crowded(), models=models), 80))
+    assert [name for name in ("newest", *names) if f"{name}-" not in " ".join(lines)] == []
     assert all(line.isprintable() for line in lines)

@@ -1,4 +1,4 @@
-"""What a worker logs about dead letters, what they cost it, and how many of them files keep."""
+"""What a worker logs about dead letters, what they cost it, and how many of them are kept in files."""
 
 from __future__ import annotations
 

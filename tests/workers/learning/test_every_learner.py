@@ -192,9 +192,14 @@ def test_feed_takes_what_a_worker_learns_and_refuses_what_it_cannot_learn(tmp_pa
     fed = send_events(enumerate([*good, *bad], start=1), specs, MemorySink(world.log))
     assert sum(fed.accepted.values()) == len(good)
     assert [refused.error.reason for refused in fed.refused] == ["not_accepted", "unknown_task"]
-    run_until_idle(world.worker())
+    worker = world.worker()
+    run_until_idle(worker)
     assert letters(world) == []
     assert {name: world.store.load(name)[1].version for name in LEARNERS} == {n: len(feedback_for(n)) for n in LEARNERS}
+    # If another sender brings these events, the worker refuses them for the same reasons.
+    world.send(*bad)
+    run_until_idle(worker)
+    assert sorted(letter.reason for letter in letters(world)) == ["not_accepted", "unknown_task"]
 
 
 class Judges:

@@ -201,7 +201,7 @@ def test_a_second_brings_no_more_than_the_rate(tmp_path):
         worker.step()
         begun.append(len(listed(world)))
     assert begun == [2, 3, 4, 5, 6, 6]
-    # However long nobody came, no more than a second's models may begin at once.
+    # After any pause, no more models may begin at once than in one second.
     assert limit.room(10.0) == 2
 
 

@@ -10,7 +10,7 @@ NAMES = [f"user-{number}" for number in range(6)]
 
 
 def small(worker, models):
-    """Give a worker memory for so many models of this test, and half of one more; returns it."""
+    """Give a worker memory for this many models of the test, and half of one more; returns the worker."""
     worker.services.memory.limit = (models + 0.5) * 16_000
     return worker
 
@@ -20,7 +20,7 @@ def in_memory(worker):
 
 
 def interleaved(world, rounds=10):
-    """Send three events of each model in turn, in so many rounds; yields after each round."""
+    """Send three events of each model in turn, in each round; yields after each round."""
     streams = {name: list(events(3 * rounds, seed=3, model=name)) for name in NAMES}
     for turn in range(rounds):
         for name in NAMES:

@@ -95,7 +95,7 @@ def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_
         assert node.search("user-7", ids=["i0"]).version == 0
         shop.store.failing = StoreError("refused")
         until(lambda: node.stale_seconds > 0)
-        # I expect answers for the first, and of the other an error that says that its first search loads it.
+        # I expect answers for the first model. The error about the other one says that its first search loads it.
         assert node.search("user-7", ids=["i0"]).version == 0
         with pytest.raises(SearchError, match=r"loaded by its first search\), and its store is out of reach"):
             node.search("user-8", ids=["i0"])

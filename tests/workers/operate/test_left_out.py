@@ -32,8 +32,8 @@ def clicks(count, seed=0):
     return [of(USERS[n % 3], event, 1_700_000_000 + n) for n, event in enumerate(events(count, seed=seed))]
 
 
-def nobodys(event):
-    """An event of another model with as many bytes as this one, so that all others keep their offsets."""
+def of_another_model(event):
+    """This event as one of another model and of no user, with as many bytes, so that all others keep their offsets."""
     fields = json.loads(event)
     fields |= {"model": "user-1", "query": "i1"}
     del fields["user"]
@@ -64,7 +64,7 @@ def test_what_is_learned_without_a_user_is_what_a_log_without_them_teaches(tmp_p
     text = " ".join(ran.output.split())
     assert "start the workers" in text
     assert "Left out: 100 events, which the log still holds;" in text
-    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in events))
+    twin.tell(*(of_another_model(event) if decode(event).user == "ben" else event for event in events))
     expected = twin.worked()
     after = shop.store.claim("shop").checkpoint
     assert after.state == expected.state != before.state
@@ -259,7 +259,7 @@ def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
 
 def test_a_deleted_model_stays_deleted_if_another_one_forgets_somebody(tmp_path):
     shop = LoggedShop(tmp_path)
-    shop.tell(*clicks(30), *(nobodys(event) for event in clicks(4, seed=7)))
+    shop.tell(*clicks(30), *(of_another_model(event) for event in clicks(4, seed=7)))
     shop.worked()
     assert shop.store.models() == ["shop", "user-1"]
     assert CliRunner().invoke(main, ["models", "delete", "user-1", "--yes", "-c", str(shop.file)]).exit_code == 0
@@ -289,7 +289,7 @@ def test_nobody_forgets_while_a_worker_learns(tmp_path):
         (["forget", "shop"], "--user"),
     ],
 )
-def test_a_command_that_says_too_little_is_refused(tmp_path, words, expected):
+def test_a_command_without_a_sound_choice_of_events_is_refused(tmp_path, words, expected):
     shop = LoggedShop(tmp_path)
     ran = omdml(shop, *words)
     assert ran.exit_code == 2

@@ -12,9 +12,9 @@ from tests.support.shops import Shop
 
 @pytest.fixture
 def taken_back(tmp_path):
-    """Versions 0 to 100, of which 60 and 80 went live and were taken back to what version 40 had, under the number 100.
+    """A shop whose versions 60 and 80 went live, and were then taken back: what 40 had is live again as version 100.
 
-    What was learned up to 100 is withheld, so two snapshots have this number.
+    What was learned up to 100 is withheld, so there are two snapshots of version 100.
     """
     shop = Shop(tmp_path)
     published = [shop.publish()]

@@ -24,7 +24,7 @@ def shop(request, tmp_path):
 
 
 def learned(shop, versions=3, **changes):
-    """Publish so many versions; returns their numbers."""
+    """Publish ``versions`` versions; returns their numbers."""
     published = [shop.publish(**changes)]
     for _ in range(versions - 1):
         shop.learn()

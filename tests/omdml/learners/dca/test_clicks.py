@@ -87,7 +87,7 @@ def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(dat
             worst = data.draw(st.booleans())
             for _ in range(data.draw(st.integers(1, 20))):
                 losses = model._engine.state.hedge[:2]
-                # the worst there can be: who has lost less is wrong by as much as possible
+                # In the worst case, the expert that has lost less is wrong by as much as possible.
                 margins = np.where(losses <= losses.min(), 1.0, -1.0) if worst else draw.normal(0, 1, 2)
                 count_margins(model, margins[:, None])
                 assert model.hedge_loss <= model.hedge_loss_bound + 1e-9

@@ -17,8 +17,8 @@ from omdml.letter_reasons import REASONS
 from tests.support.learning.dca import learner, with_pairs, world
 
 
-def called(rows):
-    """One pair of each triplet, in turn its near pair and its far one; and which are near ones."""
+def alternating_pairs(rows):
+    """A pair of each triplet, in turn the near one and the far one, and which of them are near."""
     similar = np.arange(len(rows)) % 2 == 0
     return np.stack([rows[:, 0], np.where(similar, rows[:, 1], rows[:, 2])], axis=1), similar
 
@@ -30,7 +30,7 @@ def mean_precision(model, features, labels):
 @pytest.mark.parametrize("memory", [0, 50])
 def test_pairs_are_triplets_that_name_an_item_beside_itself(memory):
     features, rows, _, _ = world(1, events=300)
-    pairs, similar = called(rows)
+    pairs, similar = alternating_pairs(rows)
     left, other = pairs.T
     spelled_out = np.stack([left, np.where(similar, other, left), np.where(similar, left, other)], axis=1)
     by_pairs, by_triplets, in_batches = (learner(features, memory=memory) for _ in range(3))
@@ -70,7 +70,7 @@ def test_a_few_pairs_beat_plain_features_and_wrong_ones_hardly_matter(shares):
 def test_pairs_have_no_score_no_mistake_and_tell_hedge_nothing():
     features, rows, _, _ = world(3, events=100)
     model = learner(features)
-    pairs, similar = called(rows)
+    pairs, similar = alternating_pairs(rows)
     outcome = model.learn_many(pairs, features, similar=similar)
     assert (outcome.scores == 0).all()
     assert (model.version, model.updates, model.mistakes) == (100, 100, 0)
@@ -165,7 +165,7 @@ def test_a_task_is_refused_because_there_is_one_sense_of_similar():
 
 def test_merged_learners_of_pairs_know_what_both_learned():
     features, rows, _, _ = world(10, events=400)
-    pairs, similar = called(rows)
+    pairs, similar = alternating_pairs(rows)
     first, second, both = (learner(features, dtype="float64") for _ in range(3))
     for model in (first, second, both):
         model.start(features)

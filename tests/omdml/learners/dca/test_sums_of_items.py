@@ -19,7 +19,7 @@ SUMS = ("near", "far", "middle", "centre", "sums")
 
 
 def as_principal(monkeypatch):
-    """Have all sums be of principal coordinates from now on."""
+    """From now on, have learners keep sums of principal coordinates only."""
     monkeypatch.setattr(state, "TURNED", 0)
 
 

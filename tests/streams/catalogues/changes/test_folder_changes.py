@@ -144,7 +144,8 @@ def test_an_item_that_was_deleted_can_be_added(tmp_path, shop):
     assert MappedCatalogue(tmp_path / "c").rows(["i5"])[0] == worlds.ITEMS
 
 
-def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(tmp_path):
+def test_the_first_change_raises_the_number_of_the_format(tmp_path):
+    # A release that knows no changes refuses a catalogue with the new number.
     shop = MappedCatalogue(shutil.copytree(HERE / "catalogue-2", tmp_path / "c"))
     assert read_manifest(shop.path).format == 2
     change(shop, Change(id="i5", attributes={"price": 3}))

@@ -31,7 +31,7 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     assert "can nodes load it: no: learned on catalogue generation" in result
 
 
-def test_doctor_and_worker_name_the_same_way_out_of_other_dimensions(shop):
+def test_doctor_and_worker_give_the_same_advice_about_other_dimensions(shop):
     # Given a model, and then a catalogue with one modality less
     shop.learn()
     name, features = next(iter(items()[0].items()))
@@ -64,7 +64,7 @@ def test_a_rollback_or_pin_to_what_no_node_can_load_is_refused(shop):
         text = " ".join(f"{result.output} {result.exception}".split())
         assert "that nodes could serve" in text or "no node could serve it" in text, text
     assert shop.store.current("shop") == live
-    # If the catalogue cannot be read here, the command says so, and rolls back all the same.
+    # If the catalogue cannot be read here, the command says so, and still rolls back.
     shutil.rmtree(shop.folder / "items")
     assert "cannot check here" in shop.omdml("rollback", "shop", "--version", str(older))
     assert shop.store.current("shop").version == older

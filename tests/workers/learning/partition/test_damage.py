@@ -278,7 +278,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(tmp_path, c
     newest.write_bytes(newest.read_bytes()[:-50])
     world.send(*sent[200:])
     run_until_idle(world.worker())
-    assert "damaged" in capsys.readouterr().out
+    assert "checkpoint_damaged_previous_used" in capsys.readouterr().out
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 300).to_bytes()
 
 

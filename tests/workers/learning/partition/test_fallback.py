@@ -92,7 +92,7 @@ def learned(catalogue, eta):
 
 
 def cut_off(world, writes, error, prepare):
-    """Run a worker whose store is cut off after so many writes, and kill it; returns whether the store was cut off."""
+    """Run a worker whose store is cut off after ``writes`` writes, and kill it; returns whether it was cut off."""
     store = Cut(world.store, 0, error)
     worker = world.worker(store=store)
     worker.schedule.config = WorkerConfig(max_poll_records=4)

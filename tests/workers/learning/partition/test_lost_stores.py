@@ -21,6 +21,7 @@ def test_a_lost_store_is_an_error_and_nothing_is_silently_learned_again(tmp_path
     world.store = type(world.store)()
     with pytest.raises(StoreLost, match="emptied, or is another one"):
         run_until_idle(world.worker())
+    assert (world.store.models(), world.store.marks(world.log.partitions)) == ([], {})
 
 
 def test_nothing_is_lost_while_the_store_is_away(tmp_path, monkeypatch):

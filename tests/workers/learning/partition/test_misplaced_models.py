@@ -1,4 +1,4 @@
-"""A model whose checkpoint is of a partition that it no longer lives on waits; what is advised ends the wait."""
+"""A model waits if its checkpoint is of a partition on which it no longer lives. The advised commands end the wait."""
 
 from __future__ import annotations
 

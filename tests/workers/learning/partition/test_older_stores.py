@@ -150,7 +150,7 @@ def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
 
 
 def expel_at_first_error(world, worker):
-    """Have a worker expelled from its group when it first fails to publish and save; returns the errors by then."""
+    """Expel a worker from its group when it first fails to publish and save; returns the list that its errors go to."""
     publish_and_save, errors = worker.schedule.publish_and_save, []
 
     def wrapped():

@@ -53,7 +53,7 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
     worker._take()
     kill(world, worker)
     with monkeypatch.context() as just_before:
-        # What it publishes arrived just before the rehome, and what it saves comes after that.
+        # Its publications assume no placement, as if they had arrived just before the rehome. It saves after that.
         just_before.setattr(OwnedModels, "assumed", None)
         if ended == "stopped":
             worker.stop()
@@ -133,7 +133,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
 def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path):
     world, worker, model = rehomed_under_a_worker(tmp_path)
     kill(world, worker)
-    # A store in a folder lets a process do this that slept between its look at the placement and its write.
+    # In a folder, a process can do this if it slept between its look at the placement and its write.
     epoch, checkpoint, _ = world.store.claim(model)
     world.store.save(msgspec.structs.replace(checkpoint, next=8), epoch)
     world.send(*events(1, 2, model=model), key=model)

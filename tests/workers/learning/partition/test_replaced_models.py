@@ -42,7 +42,7 @@ def replaced_before_the_mark_moves(world, model):
 
 
 def final_version(world, worker):
-    """The model's version after a worker has learned everything and final_version."""
+    """The model's version after a worker has learned everything and ended."""
     run_until_idle(worker)
     worker.stop()
     worker.run()

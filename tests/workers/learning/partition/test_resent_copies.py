@@ -1,4 +1,4 @@
-"""Events that have letters, and are learned all the same because a worker took them again: their copies are repeats."""
+"""Events that have letters, but were learned when a worker took them again: copies of them are passed over."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_refused_event_alone_is_known_to_its_model_after_a_restart(tmp_path):
     world = World(tmp_path)
     world.send(*events(5))
     stop(world.worker())
-    # Given an invalid event, one of a kind that the model does not learn from, and no other event of it
+    # Given an invalid event, one of a kind that the model does not learn from, and no other event of the model
     world.send(encode(Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")).replace(b"triplet", b"pair"))
     quadruplet = b'{"type":"quadruplet","model":"shop","near":["i1","i2"],"far":["i3","i4"]}'
     world.send(quadruplet)

@@ -216,7 +216,7 @@ class Life:
             rehomed(self.world, 2 * placement.count)
 
     def remove(self, worker):
-        """A worker is killed, or has ended."""
+        """Remove a worker that is killed now, or that has ended."""
         kill(self.world, worker)
         self.workers.remove(worker)
 

@@ -38,7 +38,7 @@ class LifeWithLetters(Life):
             catalogue_now.refresh()
 
     def take_out(self):
-        """From now on workers begin without some of the models, or none."""
+        """Leave out models at random, perhaps none: workers that begin from now on do not have them."""
         self.configure({name: self.all_models[name] for name in NAMES if name != self.chance.choice(NAMES)})
 
     def put_back(self):

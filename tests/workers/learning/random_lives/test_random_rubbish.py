@@ -38,7 +38,10 @@ class Rubbish(Life):
         self.world.log.send(payload, key, [("bad", b"")])
 
     def rehome(self):
-        """As in every life; but a worker whose calls were lost may have saved more than the marks say."""
+        """Rehome as in every life. If it is refused, check that nothing was changed.
+
+        It may be refused here, because a worker whose calls were lost may have saved more than the marks say.
+        """
         topic_id, store = self.world.log.topic_id, self.world.store
         before = store.placement(topic_id)
         try:

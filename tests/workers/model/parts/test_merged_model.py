@@ -35,7 +35,7 @@ def test_the_guard_judges_by_what_all_parts_hold_out(tmp_path):
     last = world.store.history("hot")[-1]
     assert last["what"] == "held"
     assert "not as good on" in last["reason"]
-    # More queries judge than the events have that part 1 holds out: those of other parts judge, too.
+    # The decision is based on more queries than part 1 holds out, so events of other parts judge, too.
     queries_of_part_1 = {rows[0][0] for rows, *_ in world.store.peek(part_name("hot", 1)).progress["hold_out"]["kept"]}
     assert int(last["reason"].split("not as good on ")[1].split()[0]) > len(queries_of_part_1) > 60
 

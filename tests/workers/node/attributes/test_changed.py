@@ -55,7 +55,7 @@ def test_attributes_take_effect_with_the_answer_without_any_file(shop):
         assert matching(client, {"price": {"exists": True}}) == {"new"}
 
 
-# These items remember so many changes: so few that a look may come too late for some.
+# The most changes that these items remember. They are so few that a look may come too late for some.
 REMEMBERED = 10
 
 

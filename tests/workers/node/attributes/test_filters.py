@@ -144,7 +144,7 @@ def test_an_attribute_of_which_one_value_is_no_date_holds_texts():
     assert table.mask({"since": {"gt": "s"}}, Ids(*"abc"), 3).tolist() == [False, True, False]
 
 
-def test_dates_are_compared_as_texts_if_changes_bring_values_that_are_none():
+def test_dates_are_compared_as_texts_if_changes_bring_values_that_are_no_dates():
     file = Attributes(lines({"a": {"since": "2026-11-23"}}), "file")
     changed = Attributes.of_items([("b", {"since": "soon"})])
     assert file.mask({"since": {"lt": "soon"}}, Ids("a"), 1, changed.columns).tolist() == [True]

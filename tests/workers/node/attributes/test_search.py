@@ -85,7 +85,7 @@ def test_a_gallery_answers_as_if_it_held_only_what_matches(kind, share, monkeypa
     wanted = [row for row in everything.rows if among[row]]
     hits = index.nearest(query._replace(among=among), 20)
     assert hits.rows.tolist() == wanted[:20]
-    # I expect the same if the gallery searches in the other way that it has.
+    # I expect the same answers if the gallery uses its other way of searching.
     monkeypatch.setattr(galleries, "FEW", 0.0 if share < 0.2 else 1.0)
     again = index.nearest(query._replace(among=among), 20)
     assert again.rows.tolist() == wanted[:20]

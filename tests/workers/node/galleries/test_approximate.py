@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -100,6 +101,13 @@ def test_a_new_metric_orders_what_the_old_cells_hold(table, near):
 
 def test_the_index_of_each_version_is_made_in_the_background(tmp_path, monkeypatch):
     monkeypatch.setattr("omdml.retrieval.cells.LEAST_ROWS", 10)
+    threads = []
+
+    def noted(view):
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return with_cells(view)
+
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.with_cells", noted)
     shop = Shop(tmp_path)
     with shop.serving(patience_s=0.0, approximate=lambda model: True) as node:
         until(lambda: is_approximate(node.view()))
@@ -109,6 +117,8 @@ def test_the_index_of_each_version_is_made_in_the_background(tmp_path, monkeypat
         assert node.view().snapshot.version == shop.learner.version
         # There are so few items that a search looks into all cells.
         assert_exact(shop, node.search(ids=["i3"]), "i3")
+    # The thread that follows versions made none of them.
+    assert set(threads) == {"omdml-embed"}
 
 
 def test_an_index_is_used_though_newer_versions_went_live_while_it_was_made(tmp_path, monkeypatch):

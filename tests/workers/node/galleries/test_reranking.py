@@ -149,7 +149,7 @@ def test_a_version_far_away_goes_live_with_its_gallery(shop, monkeypatch):
 
 @pytest.mark.parametrize("items", [far_out])
 @pytest.mark.filterwarnings("ignore:.*(overflow|invalid value)")
-def test_a_version_that_cannot_embed_an_item_answers_until_it_is_embedded(shop, monkeypatch):
+def test_a_version_that_cannot_embed_all_items_answers_until_that_is_noticed(shop, monkeypatch):
     with shop.serving(patience_s=0.0) as node:
         before = node.search(ids=["i7"])
         with monkeypatch.context() as patch:

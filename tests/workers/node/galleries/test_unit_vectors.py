@@ -1,4 +1,4 @@
-"""What experts make of a small gallery's items goes from version to version, and changes no byte of it."""
+"""A small gallery hands unit vectors of unchanged experts on to the next version, whose embedding is the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shop(tmp_path):
 
 
 def view_of(shop, number, before=None):
-    """A view of a version in which only the expert *items* has another matrix; ``number`` says which one."""
+    """A view of a version in which only the expert *items* has another matrix, drawn with the seed ``number``."""
     learned, draw = shop.learner.metric, np.random.default_rng(number)
     rows = draw.normal(0, 1, learned.experts["items"].shape).astype(np.float32)
     metric = CosineMetric(learned.dims, learned.mean, {**learned.experts, "items": rows}, learned.shares)
@@ -34,7 +34,7 @@ def view_of(shop, number, before=None):
 
 
 def second_view(shop):
-    """A view whose gallery keeps what experts made, because it comes soon after another one."""
+    """A view whose gallery keeps unit vectors, because it comes soon after another one."""
     return view_of(shop, 2, view_of(shop, 1))
 
 
@@ -43,7 +43,7 @@ def gallery(view):
     return view.indexes[None]
 
 
-def test_the_next_version_computes_only_what_a_changed_expert_makes_of_items(shop):
+def test_the_next_version_computes_unit_vectors_of_changed_experts_only(shop):
     before = second_view(shop)
     after = view_of(shop, 3, before)
     units, earlier = gallery(after).units.by_expert, gallery(before).units.by_expert
