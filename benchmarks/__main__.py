@@ -27,7 +27,6 @@ MODULES = (
     "feedback.guard",
     "drift",
     "feedback.parents",
-    "feedback.parent_bound",
     "services.service",
     "searches.requests",
     "searches.load",

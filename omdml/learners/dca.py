@@ -256,7 +256,7 @@ class DCA(Learner):
         return self._learn(rows, features, weights(weight, rows))
 
     def begin_from(self, metric: Metric, version: int) -> None:
-        """Serve what another DCA learned from the same items, until this one has learned something better (MATHS 15).
+        """Serve what another DCA learned from the same items, fit it, and replace it by something better (MATHS 15).
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class DCA(Learner):
     def figures(self) -> dict[str, float]:
         """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean variance (MATHS 12).
 
-        ``parent_share``: the parent's share, if there is a parent (MATHS 15).
+        ``parent_share``: the share of the parent, fitted or not, if there is one (MATHS 15).
         """
         engine: CovarianceEngine | None = self._engine
         if engine is None:
@@ -347,8 +347,9 @@ class DCA(Learner):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each expert of the served metric: ``plain``, ``items``, ``far``, ``parent items``, ``parent far``.
+        """Share of each expert of the served metric: ``plain``, ``items``, ``far``.
 
-        An expert without directions, or with a share below 0.005, is left out.
+        With a parent there are also ``parent items`` and ``parent far``, as the parent had them, and ``fitted items``
+        and ``fitted far``, which are fitted to this learner's own near pairs. An expert without directions, or with a share below 0.005, is left out.
         """
         return self.metric.shares
