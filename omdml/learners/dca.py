@@ -350,6 +350,7 @@ class DCA(Learner):
         """Share of each expert of the served metric: ``plain``, ``items``, ``far``.
 
         With a parent there are also ``parent items`` and ``parent far``, as the parent had them, and ``fitted items``
-        and ``fitted far``, which are fitted to this learner's own near pairs. An expert without directions, or with a share below 0.005, is left out.
+        and ``fitted far``, which are fitted to this learner's own near pairs. An expert without directions, or with a
+        share below 0.005, is left out.
         """
         return self.metric.shares
