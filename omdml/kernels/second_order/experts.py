@@ -10,9 +10,9 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
-# A parent counts as much as this many comparisons of the model itself.
-PARENT_EVENTS = 10.0
-# How strongly a parent's share follows the scores of the two.
+# The earlier of two metrics counts as much as this many comparisons of the model itself.
+EARLIER_EVENTS = 10.0
+# How strongly its share follows the scores of the two.
 EAGER = 2.0
 # Margins far beyond this one count alike.
 CERTAIN = 1.5
@@ -120,29 +120,31 @@ def rows_know_query(code: int, asked: Array, version: int, made: int) -> bool:
 
 @njit(cache=True)
 def trusted(trust: Array, version: int) -> float:
-    """The share of a model's parent, from 0 to 1, before the model's comparison number ``version``, counted from 0.
+    """The share of an earlier metric beside a newer one, from 0 to 1, before comparison ``version``, counted from 0.
 
-    ``trust`` (4,) is about triplets that both scored before they were learned: the sum of the parent's advantages, the
-    sum of their squares, the sum of their weights, and the number of triplets. See :func:`compare` for an advantage.
-    The j-th of k triplets has the weight j / k; with a memory, older weights fade geometrically.
+    The earlier one is the parent and the newer one the model's own, or the earlier one is the parent as it was and the
+    newer one the fitted parent. ``trust`` (4,) is about triplets that both scored before they were learned: the sum of
+    the earlier one's advantages, the sum of their squares, the sum of their weights, and the number of triplets. See
+    :func:`compare` for an advantage. The j-th of k triplets has the weight j / k; with a memory, older weights fade
+    geometrically.
     """
     advantages, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
     mean = advantages / weight
     deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + LEAST_DEVIATION * LEAST_DEVIATION)
     distrust = -EAGER * mean / deviation * math.sqrt(weight)
-    # Limited, because exp would overflow. Far below this limit the parent's share is 0 already.
-    return PARENT_EVENTS / (PARENT_EVENTS + version * math.exp(min(distrust, 500.0)))
+    # Limited, because exp would overflow. Far below this limit the share is 0 already.
+    return EARLIER_EVENTS / (EARLIER_EVENTS + version * math.exp(min(distrust, 500.0)))
 
 
 @njit(cache=True)
-def compare(trust: Array, own: float, by_parent: float, rule: float) -> None:
-    """Count a triplet in ``trust`` (4,), in place, by its two margins. See :func:`trusted`.
+def compare(trust: Array, newer: float, earlier: float, rule: float) -> None:
+    """Count a triplet in ``trust`` (4,), in place, by its margins by two metrics. See :func:`trusted`.
 
-    The parent's advantage is the model's own margin minus the parent's, each through a tanh. The tanh makes large
+    The earlier metric's advantage is the newer one's margin minus its own, each through a tanh. The tanh makes large
     margins count alike: how far apart items are changes no search if they are far. ``rule`` is 1 - 1/memory, and 1
     without a memory.
     """
-    advantage = CERTAIN * (math.tanh(own / CERTAIN) - math.tanh(by_parent / CERTAIN))
+    advantage = CERTAIN * (math.tanh(newer / CERTAIN) - math.tanh(earlier / CERTAIN))
     trust[3] += 1.0
     span = min(trust[3], 1.0 / (1.0 - rule)) if rule < 1.0 else trust[3]
     keep = 1.0 - 1.0 / span
