@@ -48,7 +48,8 @@ how long ago the last turn began. On Linux, every process has the client library
 In the last column, names that begin with `Omdml`, and titles in quotation marks, are sections of
 [RUNBOOK.md](RUNBOOK.md).
 
-If you change omdml: `make pages` writes this page from the code, except the last column, which is written by hand. A test compares page and code.
+If you change omdml: `make pages` writes this page from the code, except the last column, which is written by hand. A
+test compares page and code.
 """
 SECTIONS = {
     "worker": "Workers",

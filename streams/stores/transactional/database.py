@@ -52,10 +52,11 @@ class Database(ABC):
         """A transaction, which ends with the context; no thread begins one within another.
 
         It is serializable: two that write come one after the other, whichever processes they belong to, and one that
-        only reads sees nothing of one that has not ended. It may wait for another one for some seconds; if that does
-        not end by then, it raises StoreError, and its caller tries again. Before the first write there are no rows, which is no error.
-        What a transaction wrote is durable when it has ended. If an exception comes, all of it is undone. Every error
-        of the database, also at the beginning or end of a transaction, is raised as a StoreError that says what to do.
+        only reads sees nothing of one that has not ended. It may wait for another one for some seconds. If that has not
+        ended by then, it raises StoreError, and its caller tries again. Before the first write there are no rows, which
+        is no error. What a transaction wrote is durable when it has ended. If an exception comes, all of it is undone.
+        Every error of the database, also at the beginning or end of a transaction, is raised as a StoreError that says
+        what to do.
         """
 
     @abstractmethod
