@@ -1,4 +1,4 @@
-"""Writes deploy/METRICS.md: ``python -m deploy.metrics_page``. Names, types, labels and meanings are the code's.
+"""Writes deploy/METRICS.md: ``make pages`` runs it. Names, types, labels and meanings are the code's.
 
 The column *What to do* is written by hand, in the page: it is taken over from there. A metric without it is printed.
 """
@@ -48,8 +48,8 @@ how long ago the last turn began. On Linux, every process has the client library
 In the last column, names that begin with `Omdml`, and titles in quotation marks, are sections of
 [RUNBOOK.md](RUNBOOK.md).
 
-If you change omdml: `python -m deploy.metrics_page` writes this page from the code, except the last column, which is
-written by hand. A test compares page and code.
+If you change omdml: `make pages` writes this page from the code, except the last column, which is written by hand. A
+test compares page and code.
 """
 SECTIONS = {
     "worker": "Workers",

@@ -209,6 +209,9 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
         raise FeedbackError(message, reason="not_json") from error
     if type(event) in LISTS:
         _check_lists(event)
+    # What only one kind must fulfil.
+    if type(event) is Page:
+        _check_page(event)
     # MessagePack can encode NaN and infinity; JSON cannot.
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
@@ -243,15 +246,13 @@ def _misfit(error: msgspec.ValidationError, payload: bytes, content_type: str) -
 
 
 def _check_lists(event: AnyFeedback) -> None:
-    """Refuse an event with an empty list, and a page that no user can have seen."""
+    """Refuse an event with an empty list."""
     for field in LISTS[type(event)]:
         if getattr(event, field) == ():
             advice = "name at least one item"
             if field == "clicked":
                 advice = "and a page without a click teaches nothing: do not send it"
             raise FeedbackError(f"event: list `{field}` is empty, {advice}", reason="empty_list")
-    if isinstance(event, Page):
-        _check_page(event)
 
 
 def _check_numbers(event: AnyFeedback) -> None:

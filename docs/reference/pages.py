@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
+"""Writes the reference pages that follow from the code: ``make pages`` runs it.
 
 ``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
 and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. Of
@@ -52,14 +52,13 @@ into a file and name the file in `url_file` instead. [Learners](../learners.md) 
 [The sample file](../../deploy/omdml.toml) shows every option with its default. `omdml config check` checks a file
 without any server. `omdml config schema` prints a JSON schema for editors.
 
-This page is generated from the code by `python -m docs.reference.pages`.
+This page is generated from the code by `make pages`.
 """
 HTTP_HEAD = """# HTTP interface of a node
 
 This page lists every request that a node takes, with each parameter and field. [Searches](../../deploy/SEARCH.md),
 [Items](../../deploy/ITEMS.md) and [Feedback](../feedback.md) explain the most important ones with examples.
-`GET /schema` answers the same as an OpenAPI document. This page is generated from it by
-`python -m docs.reference.pages`.
+`GET /schema` answers the same as an OpenAPI document. This page is generated from it by `make pages`.
 
 Errors are problem details (RFC 9457): a JSON object with [these fields](#error). `error` is a code that never changes,
 and `message` says what to do. Every answer has the header `X-Request-Id`. The node's log names the same id.

@@ -18,15 +18,23 @@ from tests.support.learning.store_samples import Copy, Damage
 
 TWELVE = Retention(last=12)
 LocalStore = DirectoryStore | TransactionalStore
+# The databases that keep their rows at a path.
+AT_PATHS = ["sqlite"]
 
 
-@pytest.fixture(params=["memory", "directory", "sqlite"])
+def database_at(path: Path, name: str) -> Database:
+    """A database of this name that keeps its rows at this path. Its class takes the path, and has it as ``path``."""
+    assert name == "sqlite"
+    return SqliteDatabase(path)
+
+
+@pytest.fixture(params=["memory", "directory", *AT_PATHS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore:
     if request.param == "memory":
         return MemoryStore(TWELVE)
-    if request.param == "sqlite":
-        return TransactionalStore(SqliteDatabase(tmp_path / "store.db"), TWELVE)
-    return DirectoryStore(tmp_path / "store", TWELVE)
+    if request.param == "directory":
+        return DirectoryStore(tmp_path / "store", TWELVE)
+    return TransactionalStore(database_at(tmp_path / "store.db", request.param), TWELVE)
 
 
 @pytest.fixture
@@ -81,10 +89,10 @@ def copy(store: LocalStore, tmp_path: Path) -> Copy:
     return copy
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", *AT_PATHS])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Every database that needs no server."""
-    return MemoryDatabase() if request.param == "memory" else SqliteDatabase(tmp_path / "store.db")
+    return MemoryDatabase() if request.param == "memory" else database_at(tmp_path / "store.db", request.param)
 
 
 @pytest.fixture
@@ -93,12 +101,13 @@ def same_database(database: Database) -> Database:
     return opened_again(database)
 
 
-@pytest.fixture
-def away(tmp_path: Path) -> Database:
-    """A database that cannot be reached, because a folder is in the place of its file."""
-    return SqliteDatabase(tmp_path)
+@pytest.fixture(params=AT_PATHS)
+def away(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A database that cannot be reached, because a file is in the place of its folder."""
+    (tmp_path / "file").touch()
+    return database_at(tmp_path / "file" / "store.db", request.param)
 
 
 def opened_again(database: Database) -> Database:
     """Another object for the same data. Of a database in memory there is only one object, which is returned."""
-    return SqliteDatabase(database.path) if isinstance(database, SqliteDatabase) else database
+    return database if isinstance(database, MemoryDatabase) else type(database)(database.path)

@@ -18,6 +18,7 @@ from omdml.engines.base import Engine
 from omdml.errors import FeedbackError, FormatError, NotStarted, StartError
 from omdml.formats import STATE
 from omdml.snapshot import Snapshot
+from omdml.workers.configuration.warm_up import warm_up
 from omdml.workers.doctor.checks.rate_check import STEP_SIZES
 from tests.support.deep import examples
 from tests.support.learning.learner_samples import EVENTS, ITEMS, comparisons, features, learn, small_learner
@@ -96,6 +97,10 @@ def test_its_class_says_what_a_step_changes_and_whether_it_embeds(name):
     model = small_learner(name)
     learn(model, rows, columns)
     assert model.metric.euclidean == (not model.no_embedding), "no_embedding of the class"
+
+
+def test_a_worker_compiles_it_with_the_small_parameters_of_its_class(name):
+    warm_up([(name, "float32")])
 
 
 def test_version_counts_comparisons(name):

@@ -30,7 +30,7 @@ def metrics():
 
 def test_the_page_is_what_the_code_says(metrics):
     text = PAGE.read_text()
-    assert text == page(metrics, advice(text)), "python -m deploy.metrics_page writes it again"
+    assert text == page(metrics, advice(text)), "`make pages` writes it again"
 
 
 def test_every_metric_has_a_sentence_about_what_to_do(metrics):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import msgspec
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from omdml import client, feedback
 from omdml.builders import from_labels
-from omdml.comparisons import triplets
+from omdml.comparisons import conversion, triplets
 from omdml.errors import FeedbackError
+from omdml.learners import LEARNERS
 from omdml.letter_reasons import REASONS
+from omdml.workers.events.decoding import compared_at_most
 from tests.support.deep import examples
 from tests.support.processes import ROOT
 
@@ -42,6 +45,27 @@ def test_every_kind_is_among_these_events():
 def test_the_client_exports_every_kind():
     names = {kind.__name__ for kind in feedback.KINDS}
     assert names - set(client.__all__) == set(), "in omdml/client/__init__.py"
+
+
+def test_a_field_has_the_same_name_in_python_and_on_the_wire():
+    """Checks and messages take the names of Python."""
+    renamed = [kind for kind in feedback.KINDS if kind.__struct_fields__ != kind.__struct_encode_fields__]
+    assert renamed == []
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_makes_no_more_comparisons_than_workers_expect(event):
+    """Before they decode an event, workers expect what ``compared_at_most`` says of its size."""
+    kind = type(event)
+    # Each list has fewer items than the one before it: not all that is shown on a page is clicked.
+    lists = {field: tuple(f"{i:03}" for i in range(20 // n)) for n, field in enumerate(feedback.LISTS.get(kind, ()), 1)}
+    unset = dict.fromkeys(feedback.fields_of(kind, type(None)))
+    longer, counts = msgspec.structs.replace(event, **unset, **lists), []
+    for learner in LEARNERS.values():
+        with contextlib.suppress(FeedbackError):
+            ids = conversion(learner.accepts)(longer)
+            counts.append(len(ids) // learner.width if learner.width else 1)
+    assert 0 < max(counts) <= compared_at_most(len(feedback.encode(longer)))
 
 
 TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "irrelevant": "c"}

@@ -83,7 +83,8 @@ class Learner(base.Base):
     # Keywords of learn_many: further values of a comparison.
     columns: ClassVar[tuple[str, ...]] = ()
     # What one step changes: rows of a matrix, a whole matrix, weights of coordinates, or a similarity. By this one can
-    # tell whether a rate fits the items. None if there is no rate, or any rate fits. Each class, or its base, has it.
+    # tell whether a rate fits the items. None if there is no rate, or if it has no unit, so that scaled features teach
+    # the same. Each class, or its base, has it.
     step_changes: ClassVar[Literal["rows", "matrix", "weights", "similarity"] | None]
     # Why the metric has no embedding of single items, as half a sentence; empty if it has one.
     no_embedding: ClassVar[str] = ""

@@ -32,7 +32,7 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
     if not isinstance(store, DirectoryStore):
         raise ConfigurationError(
             f"store.url: this command is for a store in a folder, but the store is {store}: back it up with the tools "
-            "of its server (of Redis and Valkey: an RDB file)"
+            "of that database (of Redis and Valkey: an RDB file)"
         )
     return store
 
