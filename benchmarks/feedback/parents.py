@@ -139,6 +139,6 @@ def main(console: Console) -> None:
         console.print(table)
         after = np.array(missed)[:, 1:]
         console.print(
-            f"{wrong:.0%} wrong: {(after > ALLOWED).sum()} of {after.size} figures miss the better one by more than "
-            f"{ALLOWED}; after {', '.join(map(str, LOOKS[1:]))} clicks the worst by {one_line(after.max(axis=0))}"
+            f"With {wrong:.0%} wrong {(after > ALLOWED).sum()} of {after.size} figures miss the better one by more "
+            f"than {ALLOWED}; after {', '.join(map(str, LOOKS[1:]))} clicks the worst by {one_line(after.max(axis=0))}"
         )
