@@ -118,7 +118,7 @@ def fitted(parent, N, n):
         spread = min(1.0, np.trace(scatter) / n / directions.shape[1]) if n else 0.0
         results[name] = M
         if spread > 0:
-            results[name] = root @ np.linalg.inv((50 * spread * np.eye(len(M)) + scatter) / (50 + n)) @ root
+            results[name] = root @ np.linalg.inv((50 * np.eye(len(M)) + scatter / spread) / (50 + n)) @ root
     return results
 
 

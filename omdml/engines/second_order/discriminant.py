@@ -31,6 +31,9 @@ FEWEST = 60
 ONE_BY_ONE = 128
 # Earlier directions are a guide if each still has this share of its length apart from the ones before it.
 APART = 0.1
+# If near pairs are next to alike, rows would be so long that projections of long items are too large for their type.
+# Then all rows are made shorter, which changes no distance.
+LONGEST = {"float32": 1e16, "float64": 1e25}
 # The catalogue's variances count as much as this many pairs per coordinate.
 PRIOR = 0.3
 
@@ -47,6 +50,11 @@ def catalogue_share(count: float, coordinates: int) -> float:
     """Share of the catalogue's variances, beside the covariance of the items in ``count`` near pairs."""
     prior = PRIOR * coordinates
     return prior / (prior + count)
+
+
+def unit_of_rows(added: float, dtype: DTypeLike) -> float:
+    """What rows in units of ``1 / sqrt(added)`` are divided by; no row is longer than 1 in this unit."""
+    return max(math.sqrt(added), 1 / LONGEST[np.dtype(dtype).name])
 
 
 def told_apart(variances: Array, added: float) -> Array:
@@ -90,7 +98,8 @@ def discriminant_rows(
         L = np.asfortranarray(np.linalg.cholesky(S, upper=True).T)
         compute, apply = partial(_rows_beside, L, np.dtype(dtype)), map if len(S) < ONE_BY_ONE else side_by_side
         made = list(apply(compute, others.values()))
-    return {name: rows for name, rows in zip(others, made, strict=True) if len(rows)}
+    factor = math.sqrt(added) / unit_of_rows(added, dtype)
+    return {name: rows * factor for name, rows in zip(others, made, strict=True) if len(rows)}
 
 
 def _rows_beside(L: Array, dtype: np.dtype[Any], other: Array) -> Array:
@@ -173,7 +182,7 @@ def rows_near_earlier(compared: ScaledCovariances, earlier: Mapping[str, Array])
                 chosen = discriminating(b)
                 made = _rows(X @ vectors[:, chosen], b[chosen])
                 if len(made):
-                    learned[name] = made / dtype.type(math.sqrt(added))
+                    learned[name] = made / dtype.type(unit_of_rows(added, dtype))
     return learned
 
 

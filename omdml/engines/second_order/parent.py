@@ -59,6 +59,9 @@ class Parent(NamedTuple):
         if metric.mean.dtype != mean.dtype or not (np.array_equal(metric.mean, mean) and np.array_equal(plain, basis)):
             raise ValueError("it began from different items, or in different coordinates")
         rows = [metric.experts.get(name, np.zeros((0, len(mean)), mean.dtype)) for name in LEARNED]
+        if max(map(len, rows)) > len(mean):
+            # Compiled code has working space for no more.
+            raise ValueError(f"an expert has more rows than the {len(mean)} numbers of an item")
         shares = [metric.shares.get(name, 0.0) for name in ("plain", *LEARNED)]
         return cls(
             rows=np.concatenate(rows),
@@ -103,8 +106,9 @@ class Parent(NamedTuple):
             # Raises ValueError if shape or type differ.
             fill(getattr(parent, name), tensors[PREFIX + name], PREFIX + name)
         shares = parent.shares
-        if not (parent.sizes.min() >= 0 and parent.sizes.sum() == count and parent.version[0] >= 0):
-            raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")
+        sizes = parent.sizes
+        if not (sizes.min() >= 0 and sizes.max() <= D and sizes.sum() == count and parent.version[0] >= 0):
+            raise ValueError(f"{PREFIX}sizes are {sizes.tolist()}, of {count} rows of {D} numbers")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
         for advantages, squares, weight, scored in parent.trust.tolist():
@@ -167,12 +171,12 @@ def fitted_rows(parent: Parent, state: State, pairs: AllPairs) -> Array:
 
 
 def _fitted(rows: Array, state: State, pairs: AllPairs) -> Array:
-    """The rows (k, D) of one expert: ``L^-1 A`` with ``L L' = (50 s I + A N A') / (50 + n)``, see MATHS 15."""
+    """The rows (k, D) of one expert: ``L^-1 A`` with ``L L' = (50 I + A N A' / s) / (50 + n)``, see MATHS 15."""
     count = float(pairs.moments.sums[0])
     if not len(rows) or not count:
         return rows
     A = rows.astype(np.float64)
-    with one_blas_thread():
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         over = A if state.sums_items or not len(state.basis) else A @ state.basis.T.astype(np.float64)
         # Coordinates that the parent leaves out come last. They need no product.
         used = 1 + int(np.flatnonzero(over.any(axis=0)).max(initial=0))
@@ -184,7 +188,8 @@ def _fitted(rows: Array, state: State, pairs: AllPairs) -> Array:
         if not spread > 0:
             # The near pairs are alike by this expert.
             return rows
-        C = (ALIKE * spread * np.eye(len(A)) + scatter) / (ALIKE + count)
+        # Relative to the spread, so that the rows stay about as long as they were, however alike the near pairs are.
+        C = (ALIKE * np.eye(len(A)) + scatter / spread) / (ALIKE + count)
         L, failed = dpotrf(C, lower=1)
         fitted = dtrsm(1.0, L, A, lower=1).astype(rows.dtype)
     return rows if failed or not np.isfinite(fitted).all() else fitted

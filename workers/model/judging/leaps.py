@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.metrics import Metric
+from omdml.metrics.cosine import CosineMetric
 from omdml.workers.model.judging.reason_codes import WORDS
 
 
@@ -50,9 +51,13 @@ def not_finite(metric: Metric) -> str:
 
 
 def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
-    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
+    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'.
+
+    The norm of a cosine metric's W says nothing, because what W projects is scaled to unit length.
+    """
+    cosine = isinstance(metric, CosineMetric)
     for name, tensor in metric.to_tensors()[0].items():
-        if name != "weights" and tensor.ndim:
+        if name != "weights" and tensor.ndim and not (cosine and tensor.ndim == 2):
             yield f"{WORDS['leap_norm']} {name}", norm(tensor)
         if tensor.ndim == 2:
             gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor

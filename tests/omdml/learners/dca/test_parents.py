@@ -17,7 +17,7 @@ from omdml.engines.second_order.parent import fitted_rows
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError
 from omdml.evaluate import mean_average_precision
 from omdml.kernels.second_order.experts import compare
-from omdml.metrics.cosine import projected
+from omdml.metrics.cosine import CosineMetric, projected
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.formats.samples import HERE
 from tests.naive import dca as naive
@@ -258,6 +258,9 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
     narrow.learn_many(rows, features)
     with pytest.raises(ParameterError, match="in different coordinates"):
         fresh.begin_from(narrow.metric, narrow.version)
+    many = CosineMetric(fresh.dims, parent.metric.mean, {"items": np.ones((13, 12), np.float32)}, {"items": 1.0})
+    with pytest.raises(ParameterError, match="more rows than the 12 numbers of an item"):
+        fresh.begin_from(many, 0)
     fresh.learn_many(rows, features)
     with pytest.raises(ParameterError, match="a learner at its start"):
         fresh.begin_from(parent.metric, 300)
@@ -282,6 +285,38 @@ def test_a_state_with_a_parent_of_another_shape_is_refused(part, value):
         del changed[f"parent/{part}"]
     with pytest.raises(CorruptError):
         DCA.from_bytes(pack(changed, {name: described[name] for name in ("learner", "parameters")}))
+
+
+def test_a_state_with_more_rows_of_a_parent_than_an_item_has_numbers_is_refused():
+    features, *_ = world(9)
+    model, _ = begun_from(features, 300)
+    tensors, described = unpack(model.to_bytes())
+    many = {f"parent/{name}": np.ones((1000, 12), np.float32) for name in ("rows", "fitted")}
+    changed = {**tensors, **many, "parent/sizes": np.array([1000, 0])}
+    with pytest.raises(CorruptError, match="1000 rows of 12 numbers"):
+        DCA.from_bytes(pack(changed, {name: described[name] for name in ("learner", "parameters")}))
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-20, 1e-38, 1e-43])
+@pytest.mark.parametrize("known", [0, 300])
+def test_near_pairs_that_are_next_to_alike_make_nothing_overflow(gap, known):
+    draw = np.random.default_rng(0)
+    items = draw.normal(0, 1, (200, 6)).astype(np.float32)
+    items[1::2] = items[::2]
+    items[::2, 5], items[1::2, 5] = 0, gap
+    axes = {"mean": np.zeros(6), "basis": np.zeros((0, 6)), "deviations": np.ones(6)}
+    features = {"m0": items}
+    model = learner(features, init=axes)
+    model.start(features)
+    if known:
+        parent = learner(features, init=axes)
+        parent.learn_many(draw.integers(0, 200, (known, 3)), features)
+        model.begin_from(parent.metric, parent.version)
+    queries = 2 * draw.integers(0, 100, 60)
+    rows = np.stack([queries, queries + 1, draw.integers(0, 200, 60)], axis=1)
+    assert np.isfinite(model.learn_many(rows, features).scores).all()
+    assert np.isfinite(model.metric.embed(features)).all()
+    assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
 
 
 @pytest.mark.parametrize(("known", "version"), [(True, -1), (True, 1.5), (True, "3"), (True, 2**70), (False, 1)])

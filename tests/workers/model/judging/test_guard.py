@@ -295,6 +295,14 @@ def test_a_leap_is_withheld_if_nothing_says_that_it_is_better(candidate, reason)
     assert decide(guard, turned(0.5), window_of(0)) == ""
 
 
+def test_the_scale_of_rows_whose_projections_get_unit_length_is_no_leap():
+    def scaled(factor):
+        return CosineMetric({"x": 3}, np.zeros(3), {"items": factor * np.eye(3)[:2]}, {"items": 1.0})
+
+    guard = Guard(GuardConfig(), scaled(1.0))
+    assert decide(guard, scaled(20.0), window_of(0)) == ""
+
+
 def test_a_collapse_of_many_directions_into_one_is_a_leap():
     def stretched(*sizes):
         return ProjectionMetric({"many": 1.0}, {"many": np.diag(sizes)})
