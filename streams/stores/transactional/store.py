@@ -249,7 +249,7 @@ class TransactionalStore(JournaledSnapshots):
                 self._keep(rows, model, row, [file for file in row.checkpoints if not file.damaged][:1])
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """A look at the count of entries every few milliseconds."""
+        """A look at the count of changes every few milliseconds."""
         return PollingWatch(self._transaction, models)
 
     def owner(self, model: str) -> str | None:
