@@ -102,3 +102,14 @@ def test_no_row_names_a_model_that_was_deleted() -> None:
     store.delete("shop")
     assert store.database.groups["changes"]
     assert "shop" not in str(store.database.groups)
+
+
+def test_a_write_within_a_transaction_that_only_reads_is_refused() -> None:
+    store = MemoryStore()
+    published(store, 1)
+    with store._transaction(False), store._transaction(False), pytest.raises(RuntimeError, match="only reads"):
+        store.note_group("topic", "shop")
+    assert store.group("topic") == ""
+    with store._transaction(True), store._transaction(False):
+        store.note_group("topic", "shop")
+    assert store.group("topic") == "shop"
