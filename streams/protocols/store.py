@@ -161,6 +161,10 @@ class MarkStore(Protocol):
         An owner gives the ``replacements`` that it knows of: there may be no other. If they are not given, the mark is
         set from outside, which counts as a replacement: an owner that wakes up later moves nothing, even if the mark is
         what it was. False: nothing was set.
+
+        In a folder this is a look and a write: of two who move a mark at the same time, both may get True. The mark is
+        then what one of them set, and the next move of the other one is refused. A lock would prevent that, but a process
+        that sleeps while it holds the lock would keep all others from moving marks.
         """
 
 
