@@ -163,8 +163,8 @@ class MarkStore(Protocol):
         what it was. False: nothing was set.
 
         In a folder this is a look and a write: of two who move a mark at the same time, both may get True. The mark is
-        then what one of them set, and the next move of the other one is refused. A lock would prevent that, but a process
-        that sleeps while it holds the lock would keep all others from moving marks.
+        then what one of them set, and the next move of the other one is refused. A lock would prevent that, but a
+        process that sleeps while it holds the lock would keep all others from moving marks.
         """
 
 
