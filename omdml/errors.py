@@ -29,6 +29,11 @@ def shortened(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
 
 
+def row_range(count: int) -> str:
+    """The numbers of ``count`` rows, as messages tell them."""
+    return f"rows 0 to {count - 1}" if count else "no rows"
+
+
 class OmdmlError(Exception):
     """Base of everything omdml raises on purpose."""
 

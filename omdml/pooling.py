@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.errors import FeedbackError, ParameterError, StartError, quoted
+from omdml.errors import FeedbackError, ParameterError, StartError, quoted, row_range
 from omdml.initial import LARGEST, NOISE, principal
 
 Array = NDArray[Any]
@@ -77,7 +77,7 @@ def row_numbers(what: str, rows: ArrayLike, count: int, place: int | None = None
         raise FeedbackError(message, row=place)
     unknown = elements[(elements < 0) | (elements >= count)]
     if len(unknown):
-        message = f"{what} names row {unknown[0]}, the features have rows 0 to {count - 1}"
+        message = f"{what} names row {unknown[0]}, the features have {row_range(count)}"
         raise FeedbackError(message, reason="unknown_item", row=place)
     return elements.astype(np.int64, copy=False)
 

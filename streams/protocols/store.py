@@ -161,6 +161,10 @@ class MarkStore(Protocol):
         An owner gives the ``replacements`` that it knows of: there may be no other. If they are not given, the mark is
         set from outside, which counts as a replacement: an owner that wakes up later moves nothing, even if the mark is
         what it was. False: nothing was set.
+
+        In a folder this is a look and a write: of two who move a mark at the same time, both may get True. The mark is
+        then what one of them set, and the next move of the other one is refused. A lock would prevent that, but a
+        process that sleeps while it holds the lock would keep all others from moving marks.
         """
 
 
@@ -192,10 +196,14 @@ NOBODY = Why()
 
 
 class Watch(Protocol):
-    """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well."""
+    """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well.
+
+    A store that is out of reach is no error here, also if the watch begins then: there are no hints until it is back.
+    Whoever polls pointers gets the error.
+    """
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Models whose history may have grown, as soon as there is one; empty after ``timeout_s``."""
+        """Models whose history may have changed, as soon as there is one; empty after ``timeout_s``."""
 
     def close(self) -> None:
         """End a wait, and release what the watch holds. The store stays usable, also for other watches."""
@@ -252,7 +260,7 @@ class SnapshotStore(Protocol):
         """
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """Start to receive hints that these models' histories grew, as they do whenever a pointer moves."""
+        """Start to receive hints that these models' histories changed: pointers moved, or models were deleted."""
 
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):

@@ -1,12 +1,14 @@
 """Every store that needs no server, for the contract suites; what damages it, and what copies it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from omdml.errors import StoreError
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryDatabase, MemoryStore
 from omdml.streams.stores.retention import Retention
@@ -87,6 +89,31 @@ def copy(store: LocalStore, tmp_path: Path) -> Copy:
         return put_back
 
     return copy
+
+
+@pytest.fixture
+def outage(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """The store is out of reach within this context."""
+
+    @contextmanager
+    def outage() -> Iterator[None]:
+        if isinstance(store, DirectoryStore):
+            # A file in the place of the folder: neither can be listed.
+            aside = store.path.rename(store.path.with_name("aside"))
+            store.path.touch()
+            yield
+            store.path.unlink()
+            aside.rename(store.path)
+            return
+
+        def refuse(write: bool) -> None:
+            raise StoreError(f"store {store} is out of reach")
+
+        with monkeypatch.context() as away:
+            away.setattr(store.database, "transaction", refuse)
+            yield
+
+    return outage
 
 
 @pytest.fixture(params=["memory", *AT_PATHS])

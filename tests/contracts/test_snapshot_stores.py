@@ -3,6 +3,7 @@ conftest.py."""
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -10,10 +11,15 @@ from omdml.errors import StoreError, StoreLost
 from omdml.streams.placement import Assumed, Placement
 from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.waiting import until
 
 
 class TestSnapshotsOfAnyStore:
-    """The contract. A module that runs it brings ``store``, which keeps 12 snapshots, and ``other``."""
+    """The contract.
+
+    A module that runs it brings ``store``, which keeps 12 snapshots, ``other``, and ``outage``. This is a context in
+    which the store is out of reach.
+    """
 
     def test_many_are_published_at_once_each_answered_for_itself(self, store: Store) -> None:
         names = ["shop", "gone", "fenced", "held"]
@@ -310,6 +316,34 @@ class TestSnapshotsOfAnyStore:
         watch = watching()
         published(store, 1)
         assert watch.wait(10) == {"shop"}
+
+    def test_a_watch_tells_that_a_model_was_deleted(self, store: Store, other: Store) -> None:
+        published(store, 1)
+        published(store, 1, model="faces")
+        watch = store.watch(["shop"])
+        other.delete("faces")
+        assert watch.wait(0.05) == set()
+        other.delete("shop")
+        assert watch.wait(10) == {"shop"}
+        published(store, 1)
+        assert watch.wait(10) == {"shop"}
+        watch.close()
+
+    def test_watches_are_silent_while_the_store_is_out_of_reach_and_then_go_on(
+        self, store: Store, watching: Callable[[], Watch], outage: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        epoch = published(store, 1)
+        before = watching()
+        with outage():
+            during = watching()
+            assert (before.wait(0.05), during.wait(0.05)) == (set(), set())
+            with pytest.raises(StoreError):
+                store.current("shop")
+        # What moved before a watch could look is not known, so everything may have.
+        until(lambda: during.wait(0.05) == {"shop"})
+        assert store.publish(snapshot(2), epoch) is Written.STORED
+        for watch in (before, during):
+            until(lambda watch=watch: watch.wait(0.05) == {"shop"})
 
     def test_a_watch_of_no_model_just_waits(self, store: Store) -> None:
         watch = store.watch([])

@@ -82,6 +82,12 @@ def test_a_set_that_names_no_elements_is_refused_by_its_number(pool, bad, messag
 
 
 @pools
+def test_features_without_rows_are_said_to_have_none(pool):
+    with pytest.raises(FeedbackError, match=r"set 0 names row 0, the features have no rows$"):
+        pool(elements()[:0], [[0]])
+
+
+@pools
 def test_sets_that_are_no_sequence_are_refused_and_none_are_none(pool):
     with pytest.raises(FeedbackError, match="sets are None, expected a sequence"):
         pool(elements(), None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from omdml.errors import FeedbackError, NotStarted, ParameterError, quoted
+from omdml.errors import FeedbackError, NotStarted, ParameterError, quoted, row_range
 from omdml.initial import STARTS
 
 Array = NDArray[Any]
@@ -124,11 +124,6 @@ def check_given(init: object, dtype: str) -> None:
 def nameable(name: object) -> bool:
     """Whether a text can name a tensor: it has no slash, and UTF-8 can encode it."""
     return isinstance(name, str) and "/" not in name and name.encode(errors="ignore").decode() == name
-
-
-def row_range(count: int) -> str:
-    """The numbers of ``count`` rows, in words."""
-    return f"rows 0 to {count - 1}" if count else "no rows"
 
 
 def check_dims(dims: object) -> None:

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,8 @@ NAME = re.compile(r"(\d{12})\.json")
 # Seconds between two looks. The second one counts if nothing happened for a while.
 POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
+# Seconds between two looks as long as the folders cannot be read.
+AWAY_POLL_S = 0.5
 # Looks at many folders take about one part in this many of the time.
 SHARE = 20
 # The kernel's clock for files ticks at least once in this time.
@@ -159,25 +161,31 @@ class DirectoryWatch:
 
     def __init__(self, journals: Mapping[str, DirectoryJournal], reaching: Reaching) -> None:
         self._journals, self._reaching = journals, reaching
-        self._seen = {model: journal.last_number() for model, journal in journals.items()}
+        # The number of the last entry that was seen; None if the folder could not be read.
+        self._seen = dict[str, int | None].fromkeys(journals)
         self._changed = dict.fromkeys(journals, 0)
         self._active_until = 0.0
         self._closed = threading.Event()
+        with suppress(StoreError), reaching():
+            for model, journal in journals.items():
+                self._seen[model] = journal.last_number()
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Models that have new entries; raises StoreError if the folders cannot be read."""
+        """Models that have new entries, or none any more; nothing if the folders cannot be read."""
         deadline = time.monotonic() + timeout_s
         while True:
-            began = time.monotonic()
-            with self._reaching():
-                moved = {model for model in self._journals if self._moved(model)}
+            began, away, moved = time.monotonic(), True, set[str]()
+            with suppress(StoreError), self._reaching():
+                # Those that were found before an error count.
+                moved.update(model for model in self._journals if self._moved(model))
+                away = False
             now = time.monotonic()
             if moved:
                 self._active_until = now + ACTIVE_S
             if moved or now >= deadline or self._closed.is_set():
                 return moved
             pause = POLL_S if now < self._active_until else IDLE_POLL_S
-            pause = max(pause, SHARE * (now - began))
+            pause = AWAY_POLL_S if away else max(pause, SHARE * (now - began))
             self._closed.wait(min(pause, deadline - now))
 
     def close(self) -> None:
@@ -192,6 +200,6 @@ class DirectoryWatch:
             changed = 0
         if changed == self._changed[model] and time.time_ns() - changed > TICK_NS:
             return False
-        self._changed[model] = changed
         before, self._seen[model] = self._seen[model], journal.last_number()
+        self._changed[model] = changed
         return self._seen[model] != before

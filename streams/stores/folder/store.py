@@ -180,8 +180,7 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
 
     def watch(self, models: Iterable[str]) -> Watch:
         """A look at the journals every few milliseconds."""
-        with self._reaching():
-            return DirectoryWatch({model: self.journal(model) for model in models}, self._reaching)
+        return DirectoryWatch({model: self.journal(model) for model in models}, self._reaching)
 
     def _checkpoints(self, model: str) -> CheckpointFolder:
         return CheckpointFolder(self._folder(model) / "checkpoints", model, self._last(model))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from urllib.parse import quote
 
 import msgspec
@@ -15,10 +16,13 @@ from omdml.streams.stores.journal import PUBLICATIONS, JournalEntry, SnapshotKey
 from omdml.streams.stores.transactional.database import Rows
 from omdml.streams.stores.transactional.model_row import ModelRow, read_row
 
-# Seconds between two looks of a watch.
-POLL_S = 0.01
-# The group that has the count of all entries ever appended, and the count at which each model's last one came.
+# Seconds between two looks of a watch. The second one counts as long as the database is out of reach.
+POLL_S, AWAY_POLL_S = 0.01, 0.5
+# The group with the count of all changes of journals: entries that were appended, and journals that were dropped.
 COUNTS = "counts"
+# The group that says which models the last changes were of, and how many changes it keeps. The name of a row is the
+# number of its change, modulo that.
+CHANGES, CHANGES_KEPT = "changes", 1000
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(JournalEntry).decode
@@ -62,9 +66,7 @@ class RowJournal:
             row.entries = number
             row.write(rows, self._model)
             rows.put(self._entries, str(number), encode(entry))
-            count = b"%d" % ((read_row(rows, COUNTS, "all", int) or 0) + 1)
-            rows.put(COUNTS, "all", count)
-            rows.put(COUNTS, count_of(self._model), count)
+            self._count_change(rows)
             return True
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
@@ -91,11 +93,17 @@ class RowJournal:
             self._drop(self._snapshots, set(rows.names(self._snapshots)) - {name_of(key)})
 
     def drop(self) -> None:
-        """Drop everything."""
+        """Drop everything, and count that for the watches if there was an entry."""
         with self._transaction(True) as rows:
+            if rows.names(self._entries):
+                self._count_change(rows)
             for group in (self._entries, self._snapshots):
                 self._drop(group, rows.names(group))
-            rows.delete(COUNTS, count_of(self._model))
+
+    def _count_change(self, rows: Rows) -> None:
+        count = count_of_changes(rows) + 1
+        rows.put(COUNTS, "all", b"%d" % count)
+        rows.put(CHANGES, name_of_change(count), hash_of(self._model))
 
     def _drop(self, group: str, names: Iterable[str]) -> None:
         with self._transaction(True) as rows:
@@ -117,45 +125,56 @@ def name_of(key: SnapshotKey) -> str:
     return f"{key[0]}-{key[1]}"
 
 
-def count_of(model: str) -> str:
-    """The name of the row with the count at which a model's last entry came."""
-    return f"model/{quote(model, '')}"
+def count_of_changes(rows: Rows) -> int:
+    """How many changes of journals there have been."""
+    return read_row(rows, COUNTS, "all", int) or 0
+
+
+def name_of_change(number: int) -> str:
+    """The name of the row with the model of a change."""
+    return str(number % CHANGES_KEPT)
+
+
+def hash_of(model: str) -> bytes:
+    """What stands for a model in the rows of changes, which still lie there when it is deleted."""
+    return hashlib.sha256(model.encode()).hexdigest()[:16].encode()
 
 
 class PollingWatch:
-    """Looks at one row every few milliseconds, and at the rows of the models once it has changed."""
+    """Looks at one row every few milliseconds, and once it has changed, at one more for each change."""
 
     def __init__(self, transaction: Transaction, models: Iterable[str]) -> None:
-        self._transaction = transaction
-        self._names = {model: count_of(model) for model in models}
-        self._count, self._seen = self._counts(None)
+        self._transaction, self._models = transaction, {hash_of(model): model for model in models}
         self._closed = threading.Event()
+        # The number of the last change that was seen; None if the database was out of reach.
+        self._seen: int | None = None
+        with suppress(StoreError), transaction(False) as rows:
+            self._seen = count_of_changes(rows)
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Wait until the histories of some models grew, and return these models."""
+        """Wait until the histories of some models changed, and return these models; nothing if it is out of reach."""
         deadline = time.monotonic() + timeout_s
-        while not (moved := self._moved()):
+        while True:
+            moved, pause_s = set[str](), AWAY_POLL_S
+            with suppress(StoreError):
+                moved, pause_s = self._moved(), POLL_S
             remaining_s = deadline - time.monotonic()
-            if remaining_s <= 0 or self._closed.wait(min(POLL_S, remaining_s)):
-                break
-        return moved
+            if moved or remaining_s <= 0 or self._closed.wait(min(pause_s, remaining_s)):
+                return moved
 
     def close(self) -> None:
         """End a wait of another thread at once."""
         self._closed.set()
 
     def _moved(self) -> set[str]:
-        before = self._seen
-        self._count, self._seen = self._counts(self._count)
-        return {model for model, count in self._seen.items() if count != before[model]}
-
-    def _counts(self, known: bytes | None) -> tuple[bytes | None, Mapping[str, bytes | None]]:
-        """The count of all entries, and the count of each model's last one.
-
-        The counts of models are read only if the count of all entries is not ``known``: otherwise none has changed.
-        """
         with self._transaction(False) as rows:
-            count = rows.get(COUNTS, "all")
-            if known is not None and count == known:
-                return count, self._seen
-            return count, {model: rows.get(COUNTS, name) for model, name in self._names.items()}
+            count, seen = count_of_changes(rows), self._seen
+            if count == seen:
+                return set()
+            changed: list[bytes | None] = [None]
+            if seen is not None and 0 < count - seen <= CHANGES_KEPT:
+                changed = [rows.get(CHANGES, name_of_change(number)) for number in range(seen + 1, count + 1)]
+        self._seen = count
+        # If it cannot be told which models changed, each of them may have.
+        moved = self._models if None in changed else self._models.keys() & set(changed)
+        return {self._models[name] for name in moved}

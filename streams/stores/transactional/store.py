@@ -249,7 +249,7 @@ class TransactionalStore(JournaledSnapshots):
                 self._keep(rows, model, row, [file for file in row.checkpoints if not file.damaged][:1])
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """A look at the count of entries every few milliseconds."""
+        """A look at the count of changes every few milliseconds."""
         return PollingWatch(self._transaction, models)
 
     def owner(self, model: str) -> str | None:
@@ -263,9 +263,13 @@ class TransactionalStore(JournaledSnapshots):
         return RowJournal(self._transaction, model)
 
     def _transaction(self, write: bool) -> AbstractContextManager[Rows]:
-        """Begin a transaction, or join the one that this thread is in."""
+        """Begin a transaction, or join the one that this thread is in; one that writes joins none that only reads."""
         rows: Rows | None = getattr(self._thread, "rows", None)
-        return self._new_transaction(write) if rows is None else nullcontext(rows)
+        if rows is None:
+            return self._new_transaction(write)
+        if write and not self._thread.writes:
+            raise RuntimeError(f"store {self}: a transaction that only reads cannot write; begin it with True")
+        return nullcontext(rows)
 
     @contextmanager
     def _new_transaction(self, write: bool) -> Iterator[Rows]:
@@ -276,7 +280,7 @@ class TransactionalStore(JournaledSnapshots):
                 rows.put(STORE, "id", uuid.uuid4().hex.encode())
             elif written not in (None, FORMAT):
                 TRANSACTIONAL_STORE.check(number_in(rows, STORE, "format"), f"store {self}", StoreError)
-            self._thread.rows = rows
+            self._thread.rows, self._thread.writes = rows, write
             try:
                 yield rows
             finally:

@@ -262,3 +262,41 @@ def proxy(netloc, prefix, ends=False):
     finally:
         server.shutdown()
         thread.join()
+
+
+def test_a_stream_that_was_ended_while_it_signed_in_is_not_opened_again(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        expect(page.locator(".results .card")).to_have_count(20)
+        # A stream that cannot be opened, then a node that answers the sign-in only after the page has ended the stream.
+        streams = page.evaluate(
+            """async () => {
+                let streams = 0;
+                window.EventSource = class extends EventTarget {
+                    static CLOSED = 2;
+                    readyState = 2;
+                    constructor() { super(); streams += 1; setTimeout(() => this.dispatchEvent(new Event("error"))); }
+                    close() {}
+                };
+                const { askForToken, takeToken } = await import("./api.js");
+                location.hash = "token=0123456789abcdef-any";
+                takeToken();
+                const signing = new Promise((asked) => {
+                    const send = window.fetch;
+                    window.fetch = (url, options) => String(url).endsWith("/session")
+                        ? new Promise((answer) => { asked(() => answer(new Response(null, { status: 204 }))); })
+                        : send(url, options);
+                });
+                const { follow } = await import("./live.js");
+                const end = follow(() => {}, () => {}, () => {});
+                const answer = await signing;
+                end();
+                answer();
+                await new Promise((resolve) => { setTimeout(resolve, 100); });
+                return streams;
+            }"""
+        )
+        assert streams == 1
+        context.close()

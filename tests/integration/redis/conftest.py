@@ -1,10 +1,12 @@
 """A store on a real server, and a client that looks at its keys."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import redis
 
+from deploy.local import RedisServer
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import Retention
 
@@ -27,6 +29,19 @@ def settings(client: redis.Redis) -> Iterator[Callable[[str, str], None]]:
     yield change
     for name, value in before.items():
         client.config_set(name, value)
+
+
+@pytest.fixture
+def outage(any_redis: RedisServer) -> Callable[[], AbstractContextManager[None]]:
+    """The server is away within this context."""
+
+    @contextmanager
+    def outage() -> Iterator[None]:
+        any_redis.stop()
+        yield
+        any_redis.start()
+
+    return outage
 
 
 @pytest.fixture

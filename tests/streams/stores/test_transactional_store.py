@@ -6,7 +6,7 @@ import pytest
 
 from omdml.errors import StoreError
 from omdml.streams.protocols.log import Partition
-from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.memory import MemoryStore, MemoryTransaction
 from tests.support.learning.store_samples import published, snapshot
 
 PARTITION = Partition("topic", 0)
@@ -52,3 +52,64 @@ def test_a_look_at_a_store_writes_nothing() -> None:
     assert (store.store_id, store.models(), store.kept_secret(), store.group("topic")) == ("", [], None, "")
     assert (store.marks([PARTITION]), store.marks([]).run, store.current("shop")) == ({}, "", None)
     assert store.database.groups == {}
+
+
+@pytest.mark.parametrize("models", [1, 100])
+def test_a_watch_reads_no_more_if_it_watches_more_models(models: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reads = MemoryStore(), list[str]()
+    names = [f"user-{number}" for number in range(models)]
+    epochs = {name: published(store, 1, model=name) for name in names}
+    watch = store.watch(names)
+    store.publish(snapshot(2, model="user-0"), epochs["user-0"])
+    get = MemoryTransaction.get
+
+    def counted(rows: MemoryTransaction, group: str, name: str) -> bytes | None:
+        reads.append(group)
+        return get(rows, group, name)
+
+    monkeypatch.setattr(MemoryTransaction, "get", counted)
+    assert watch.wait(10) == {"user-0"}
+    assert reads == ["store", "counts", "changes"]
+
+
+def test_a_watch_that_missed_more_changes_than_are_kept_names_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omdml.streams.stores.transactional.journal.CHANGES_KEPT", 3)
+    store = MemoryStore()
+    epochs = {model: published(store, 1, model=model) for model in ("shop", "faces")}
+    watch = store.watch(["shop", "faces"])
+    for missed, expected in ((3, {"shop"}), (4, {"shop", "faces"}), (1, {"shop"})):
+        for _ in range(missed):
+            store.note("shop", epochs["shop"], "drift", "mistakes rose")
+        assert watch.wait(10) == expected
+    assert len(store.database.groups["changes"]) == 3
+    watch.close()
+
+
+def test_a_watch_names_all_models_if_the_store_was_restored() -> None:
+    store = MemoryStore()
+    epoch = published(store, 1)
+    before = {group: dict(rows) for group, rows in store.database.groups.items()}
+    store.publish(snapshot(2), epoch)
+    watch = store.watch(["shop", "faces"])
+    store.database.groups.update(before)
+    assert watch.wait(10) == {"shop", "faces"}
+    watch.close()
+
+
+def test_no_row_names_a_model_that_was_deleted() -> None:
+    store = MemoryStore()
+    published(store, 1)
+    store.delete("shop")
+    assert store.database.groups["changes"]
+    assert "shop" not in str(store.database.groups)
+
+
+def test_a_write_within_a_transaction_that_only_reads_is_refused() -> None:
+    store = MemoryStore()
+    published(store, 1)
+    with store._transaction(False), store._transaction(False), pytest.raises(RuntimeError, match="only reads"):
+        store.note_group("topic", "shop")
+    assert store.group("topic") == ""
+    with store._transaction(True), store._transaction(False):
+        store.note_group("topic", "shop")
+    assert store.group("topic") == "shop"

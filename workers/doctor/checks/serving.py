@@ -82,14 +82,16 @@ class ServedModels:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter at its beginning; names in it stay as they are.
+    """The text with a capital letter at its beginning, unless it begins with a command; names stay as they are.
 
     Examples
     --------
+    >>> sentence("restart the nodes of Shop")
+    'Restart the nodes of Shop'
     >>> sentence("omdml models reset Shop")
-    'Omdml models reset Shop'
+    'omdml models reset Shop'
     """
-    return text[:1].upper() + text[1:]
+    return text if text.startswith("omdml ") else text[:1].upper() + text[1:]
 
 
 def look_at_serving(

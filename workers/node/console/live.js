@@ -16,6 +16,7 @@ export function follow(heard, remarked, lost) {
   let timer = 0;
   let reason = "away";
   let wasOpen = false;
+  let ended = false;
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
@@ -39,6 +40,7 @@ export function follow(heard, remarked, lost) {
       close();
       timer = setTimeout(async () => {
         reason = (await signIn()) ? "away" : "refused";
+        if (ended) return;
         lost(reason);
         openOrClose();
       }, AGAIN_MS);
@@ -56,6 +58,7 @@ export function follow(heard, remarked, lost) {
   document.addEventListener("visibilitychange", openOrClose);
   openOrClose();
   return () => {
+    ended = true;
     document.removeEventListener("visibilitychange", openOrClose);
     close();
   };
