@@ -342,7 +342,7 @@ class DCA(Learner):
         engine: CovarianceEngine | None = self._engine
         if engine is None:
             return {}
-        shared = {"parent_share": engine.parent.share(engine.version)} if engine.parent else {}
+        shared = {"parent_share": engine.parent.share()} if engine.parent else {}
         return {"shrinkage": engine.shrinkage, **shared}
 
     @property

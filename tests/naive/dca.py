@@ -95,7 +95,10 @@ def counted(slots):
 
 
 def parent_share(ahead, count, memory):
-    """The share of a parent after ``count`` events; ``ahead`` has its lead in those that told, the newest last."""
+    """The share of an earlier metric after ``count`` events that told or were pairs.
+
+    ``ahead`` has its lead in those that told, the newest last.
+    """
     weights = []
     for number in range(1, len(ahead) + 1):
         fading = 1 - 1 / (min(number, memory) if memory else number)
@@ -134,7 +137,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     N, F, n, n_far, squares = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, 0.0
     M, share, due, scores = nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
-    ahead, raw_ahead, fit = [], [], parent and parent[0]
+    ahead, raw_ahead, single, fit = [], [], 0, parent and parent[0]
     losses, scored, refreshed, asked = (
         {"items": 0.0, "far": 0.0},
         0.0,
@@ -158,9 +161,9 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
                 )
                 for A in ({"plain": np.eye(d)} | parent[0], {"plain": np.eye(d)} | fit)
             )
-            unfitted = parent_share(raw_ahead, version - 1, memory)
+            unfitted = parent_share(raw_ahead, len(ahead) + single, memory)
             elder = unfitted * raw + (1 - unfitted) * refitted
-            trust = parent_share(ahead, version - 1, memory)
+            trust = parent_share(ahead, len(ahead) + single, memory)
             f = trust * elder + (1 - trust) * own
         scores.append(f if near and far else 0.0)
         if near and far and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
@@ -169,6 +172,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
             if parent:
                 ahead.append(1.5 * (math.tanh(own / 1.5) - math.tanh(elder / 1.5)))
                 raw_ahead.append(1.5 * (math.tanh(refitted / 1.5) - math.tanh(raw / 1.5)))
+        single += not (near and far)
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
@@ -201,7 +205,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     shares |= {name: (1 - faded) * hedge[name] / total for name in experts}
     shares = shares if experts else {"plain": 1.0}
     if parent:
-        trust, unfitted = (parent_share(leads, len(rows), memory) for leads in (ahead, raw_ahead))
+        trust, unfitted = (parent_share(leads, len(leads) + single, memory) for leads in (ahead, raw_ahead))
         metrics = [
             (1 - trust, "", experts, shares),
             (trust * unfitted, "parent ", parent[0], parent[1]),

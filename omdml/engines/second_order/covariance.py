@@ -86,7 +86,7 @@ class CovarianceEngine(SummingEngine):
     @property
     def _trust(self) -> Array:
         """The trust in the parent, see :class:`Parent`; empty without a parent."""
-        return self.parent.trust if self.parent else np.zeros((0, 4))
+        return self.parent.trust if self.parent else np.zeros((0, 5))
 
     def _used(self) -> list[Array]:
         """Views of the used parts of the arrays in ``PARTLY_USED``."""
@@ -137,7 +137,7 @@ class CovarianceEngine(SummingEngine):
         Names of the parent's experts begin with ``parent``, and with ``fitted`` if they are fitted to this model.
         """
         fresh, pairs = bool(self.state.made[0] == self.version), self.all_pairs()
-        parts = self.parent.parts(self.version) if self.parent else {"own": 1.0}
+        parts = self.parent.parts() if self.parent else {"own": 1.0}
         experts: dict[str, Experts] = {}
         if "own" in parts:
             experts["own"] = own_experts(self.state, pairs, self._weights(), fresh)

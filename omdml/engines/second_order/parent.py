@@ -16,6 +16,7 @@ from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.near_last import AllPairs
 from omdml.engines.second_order.state import State
 from omdml.kernels.second_order.experts import trusted
+from omdml.kernels.shared.counts import VERSION
 from omdml.metrics.cosine import CosineMetric
 
 # Share and matrix (r, D) of each expert of a metric.
@@ -45,7 +46,7 @@ class Parent(NamedTuple):
     fitted: Array  # (p, D)
     # Two choices, see :func:`omdml.kernels.second_order.experts.trusted`: of the parent, fitted or not, beside the
     # model's own metric; and of the parent as it was beside the fitted one.
-    trust: Array  # (2, 4)
+    trust: Array  # (2, 5)
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
@@ -69,7 +70,7 @@ class Parent(NamedTuple):
             sizes=np.array([len(array) for array in rows], np.int64),
             shares=np.array(shares),
             version=np.array([version], np.int64),
-            trust=np.zeros((2, 4)),
+            trust=np.zeros((2, 5)),
         )
 
     @classmethod
@@ -81,7 +82,7 @@ class Parent(NamedTuple):
             sizes=np.zeros(len(LEARNED), np.int64),
             shares=np.zeros(1 + len(LEARNED)),
             version=np.zeros(1, np.int64),
-            trust=np.zeros((0, 4)),
+            trust=np.zeros((0, 5)),
         )
 
     @classmethod
@@ -90,8 +91,8 @@ class Parent(NamedTuple):
         if not any(name.startswith(PREFIX) for name in tensors):
             return None
         if PREFIX + "fitted" not in tensors:
-            # Before number 6 of the format the parent stayed as it was.
-            trust = np.stack([tensors[PREFIX + "trust"], np.zeros(4)])
+            # Before number 6 of the format the parent stayed as it was, and all comparisons were counted.
+            trust = np.stack([np.append(tensors[PREFIX + "trust"], tensors["counts"][VERSION]), np.zeros(5)])
             tensors = {**tensors, PREFIX + "fitted": tensors[PREFIX + "rows"], PREFIX + "trust": trust}
         count = len(np.atleast_1d(tensors[PREFIX + "rows"]))
         parent = cls(
@@ -100,7 +101,7 @@ class Parent(NamedTuple):
             sizes=np.zeros(len(LEARNED), np.int64),
             shares=np.zeros(1 + len(LEARNED)),
             version=np.zeros(1, np.int64),
-            trust=np.zeros((2, 4)),
+            trust=np.zeros((2, 5)),
         )
         for name in cls._fields:
             # Raises ValueError if shape or type differ.
@@ -111,9 +112,9 @@ class Parent(NamedTuple):
             raise ValueError(f"{PREFIX}sizes are {sizes.tolist()}, of {count} rows of {D} numbers")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
-        for advantages, squares, weight, scored in parent.trust.tolist():
+        for advantages, squares, weight, scored, count in parent.trust.tolist():
             possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
-            if not (0 <= weight <= scored and possible):
+            if not (0 <= weight <= scored <= count and possible):
                 raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
         return parent
 
@@ -132,19 +133,19 @@ class Parent(NamedTuple):
         experts |= {name: (float(share), matrices[name]) for name, share in zip(LEARNED, self.shares[1:], strict=True)}
         return {name: (share, matrix) for name, (share, matrix) in experts.items() if share > 0}
 
-    def parts(self, version: int) -> dict[str, float]:
-        """Shares of a model's own metric, of the parent as it was, and of the fitted one, after so many comparisons.
+    def parts(self) -> dict[str, float]:
+        """Shares of a model's own metric, of the parent as it was, and of the fitted one.
 
         A share below ``FADED`` is left out of what is served.
         """
-        share, as_it_was = (float(trusted(trust, version)) for trust in self.trust)
+        share, as_it_was = (float(trusted(trust)) for trust in self.trust)
         parts = {"own": 1 - share, "parent": share * as_it_was, "fitted": share * (1 - as_it_was)}
         parts = {name: part for name, part in parts.items() if part >= FADED}
         return {name: part / sum(parts.values()) for name, part in parts.items()}
 
-    def share(self, version: int) -> float:
-        """The share, from 0 to 1, of the parent, fitted or not, beside a model that learned ``version`` comparisons."""
-        return float(trusted(self.trust[0], version))
+    def share(self) -> float:
+        """The share, from 0 to 1, of the parent, fitted or not, beside the model's own metric."""
+        return float(trusted(self.trust[0]))
 
 
 def mixed(parts: Mapping[str, float], experts: Mapping[str, Experts]) -> Experts:

@@ -10,7 +10,7 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
-# The earlier of two metrics counts as much as this many comparisons of the model itself.
+# The earlier of two metrics counts as much as this many comparisons.
 EARLIER_EVENTS = 10.0
 # How strongly its share follows the scores of the two.
 EAGER = 2.0
@@ -119,26 +119,26 @@ def rows_know_query(code: int, asked: Array, version: int, made: int) -> bool:
 
 
 @njit(cache=True)
-def trusted(trust: Array, version: int) -> float:
-    """The share of an earlier metric beside a newer one, from 0 to 1, before comparison ``version``, counted from 0.
+def trusted(trust: Array) -> float:
+    """The share of an earlier metric beside a newer one, from 0 to 1.
 
     The earlier one is the parent and the newer one the model's own, or the earlier one is the parent as it was and the
-    newer one the fitted parent. ``trust`` (4,) is about triplets that both scored before they were learned: the sum of
+    newer one the fitted parent. ``trust`` (5,) is about triplets that both scored before they were learned: the sum of
     the earlier one's advantages, the sum of their squares, the sum of their weights, and the number of triplets. See
     :func:`compare` for an advantage. The j-th of k triplets has the weight j / k; with a memory, older weights fade
-    geometrically.
+    geometrically. The last number is that of these triplets and of all pairs.
     """
     advantages, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
     mean = advantages / weight
     deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + LEAST_DEVIATION * LEAST_DEVIATION)
     distrust = -EAGER * mean / deviation * math.sqrt(weight)
     # Limited, because exp would overflow. Far below this limit the share is 0 already.
-    return EARLIER_EVENTS / (EARLIER_EVENTS + version * math.exp(min(distrust, 500.0)))
+    return EARLIER_EVENTS / (EARLIER_EVENTS + trust[4] * math.exp(min(distrust, 500.0)))
 
 
 @njit(cache=True)
 def compare(trust: Array, newer: float, earlier: float, rule: float) -> None:
-    """Count a triplet in ``trust`` (4,), in place, by its margins by two metrics. See :func:`trusted`.
+    """Count a triplet in ``trust`` (5,), in place, by its margins by two metrics. See :func:`trusted`.
 
     The earlier metric's advantage is the newer one's margin minus its own, each through a tanh. The tanh makes large
     margins count alike: how far apart items are changes no search if they are far. ``rule`` is 1 - 1/memory, and 1
@@ -151,6 +151,7 @@ def compare(trust: Array, newer: float, earlier: float, rule: float) -> None:
     trust[0] = keep * trust[0] + advantage
     trust[1] = keep * trust[1] + advantage * advantage
     trust[2] = keep * trust[2] + 1.0
+    trust[4] += 1.0
 
 
 @njit(cache=True)
@@ -198,8 +199,8 @@ def tally(
         Changed in place.
     parent_margins : (2, e)
         Margins by the parent as it was, and by the fitted one.
-    trust : (2, 4)
-        See ``Parent``; (0, 4) if there is no parent. Changed in place.
+    trust : (2, 5)
+        See ``Parent``; (0, 5) if there is no parent. Changed in place.
 
     Returns
     -------
@@ -215,13 +216,16 @@ def tally(
         own = plain * margins[0, e] + (1.0 - plain) * learned
         share, by_parent = 0.0, 0.0
         if trust.shape[0]:
-            share, as_it_was = trusted(trust[0], version), trusted(trust[1], version)
+            share, as_it_was = trusted(trust[0]), trusted(trust[1])
             by_parent = as_it_was * parent_margins[0, e] + (1.0 - as_it_was) * parent_margins[1, e]
         scores[e] = share * by_parent + (1.0 - share) * own if ordered[e] else 0.0
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
+        if not ordered[e]:
+            # Pairs do not say which metric is better, but the newer one learns from them.
+            trust[:, 4] += 1.0
         # An expert whose rows were made from other answers to the same search would win, because it knows that search.
         # Hedge must judge how experts do on searches that they do not know.
         if ordered[e] and not rows_know_query(codes[e], asked, version, made):

@@ -57,7 +57,7 @@ def count_margins(model, margins):
     state, count = model._engine.state, margins.shape[1]
     values = np.concatenate([np.zeros((1, count)), margins])
     queries = np.arange(1, count + 1, dtype=np.uint64)
-    other_arrays = state.hedge, np.zeros(2), np.zeros(count), state.counts, np.zeros((2, count)), np.zeros((0, 4))
+    other_arrays = state.hedge, np.zeros(2), np.zeros(count), state.counts, np.zeros((2, count)), np.zeros((0, 5))
     assert tally(values, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *other_arrays) == count
     state.counts[FILLED], state.sums[:] = 0, model.version
     state.made[0], state.next[0] = model.version, next_refresh(model.version)

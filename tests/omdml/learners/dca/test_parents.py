@@ -62,7 +62,7 @@ def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, 
 
 def shares_of_parent(model):
     """The share of the parent that the state gives."""
-    return model._engine.parent.share(model.version)
+    return model._engine.parent.share()
 
 
 def test_at_its_start_a_learner_serves_what_its_parent_does():
@@ -152,10 +152,23 @@ def test_near_pairs_that_differ_alike_along_its_directions_leave_a_parent_as_it_
 
 
 def test_a_state_from_before_parents_were_fitted_goes_on_with_the_parent_as_it_was():
-    parent = DCA.from_bytes((HERE / "learner-state-5" / "dca-with-parent.safetensors").read_bytes())._engine.parent
+    child = DCA.from_bytes((HERE / "learner-state-5" / "dca-with-parent.safetensors").read_bytes())
+    parent = child._engine.parent
     np.testing.assert_array_equal(parent.fitted, parent.rows)
-    assert parent.trust[0].any()
-    assert not parent.trust[1].any()
+    assert parent.trust[0, 4] == child.version > 0
+    assert "fitted" not in parent.parts()
+    assert not any(name.startswith("fitted") for name in child.shares)
+
+
+def test_a_search_that_is_answered_twenty_times_counts_once_for_the_choice():
+    features, rows, *_ = world(2, dims=(20,), items=400, events=400)
+    child, _ = begun_from(features, 2000)
+    child.learn_many(rows[:1], features)
+    of_one_search = rows[:21].copy()
+    of_one_search[:, 0] = rows[0, 0]
+    child.learn_many(of_one_search[1:], features)
+    assert child.version == 21
+    np.testing.assert_array_equal(child._engine.parent.trust[:, 3:], 1.0)
 
 
 def test_with_similar_pairs_alone_a_parent_counts_for_ten_of_them():
@@ -214,7 +227,7 @@ def test_a_model_with_a_parent_can_be_read_after_its_memory_became_shorter(merge
 
 
 def test_a_parent_gains_little_if_both_metrics_are_certain():
-    certain, unsure = np.zeros(4), np.zeros(4)
+    certain, unsure = np.zeros(5), np.zeros(5)
     compare(certain, -3.0, -4.0, 1.0)
     compare(unsure, 0.5, -0.5, 1.0)
     assert 0 < certain[0] < unsure[0] / 10
@@ -270,10 +283,11 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
     ("part", "value"),
     [("rows", np.zeros((1, 12), np.float32)), ("rows", np.zeros(12, np.float32)), ("rows", None),
      ("sizes", np.array([-1, 1])), ("sizes", np.array([1])), ("shares", np.array([0.5, 0.1, 0.1])),
-     ("shares", np.array([-1.0, 1, 1])), ("version", np.array([-1])), ("trust", np.zeros((2, 3))),
+     ("shares", np.array([-1.0, 1, 1])), ("version", np.array([-1])), ("trust", np.zeros((2, 4))),
      ("fitted", np.zeros((1, 12), np.float32)), ("fitted", None),
-     ("trust", np.array([[0.0, 0, 2, 1], [0] * 4])), ("trust", np.array([[0] * 4, [50.0, 1, 9, 9]])),
-     ("trust", np.array([[0.0, 999, 9, 9], [0] * 4])), ("trust", np.array([[0] * 4, [0.0, -1, 9, 9]]))],
+     ("trust", np.array([[0.0, 0, 2, 1, 1], [0] * 5])), ("trust", np.array([[0] * 5, [50.0, 1, 9, 9, 9]])),
+     ("trust", np.array([[0.0, 999, 9, 9, 9], [0] * 5])), ("trust", np.array([[0] * 5, [0.0, -1, 9, 9, 9]])),
+     ("trust", np.array([[0.0, 1, 9, 9, 8], [0] * 5]))],
 )  # fmt: skip
 def test_a_state_with_a_parent_of_another_shape_is_refused(part, value):
     features, rows, _, _ = world(9)
