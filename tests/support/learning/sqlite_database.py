@@ -63,7 +63,7 @@ class SqliteDatabase(Database):
     @contextmanager
     def transaction(self, write: bool) -> Iterator[Rows]:
         try:
-            if not (write or self._opened or self.path.exists()):
+            if not (write or self._opened) and self._is_missing():
                 # A look creates no file, so it sees an empty database.
                 with closing(sqlite3.connect(":memory:")) as connection:
                     connection.execute(TABLE)
@@ -78,6 +78,13 @@ class SqliteDatabase(Database):
 
     def run(self) -> str:
         return self._run_path.read_text()
+
+    def _is_missing(self) -> bool:
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return True
+        return False
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._thread, "connection", None)
