@@ -112,9 +112,9 @@ class Parent(NamedTuple):
             raise ValueError(f"{PREFIX}sizes are {sizes.tolist()}, of {count} rows of {D} numbers")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected shares that add up to 1")
-        for advantages, squares, weight, scored, count in parent.trust.tolist():
+        for advantages, squares, weight, scored, counted in parent.trust.tolist():
             possible = advantages**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
-            if not (0 <= weight <= scored <= count and possible):
+            if not (0 <= weight <= scored <= counted and possible):
                 raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}: no advantages have these sums")
         return parent
 
