@@ -47,7 +47,12 @@ class FailingProxy(Proxy):
         super().__init__(target)
 
     def _pass_on(self, sender, receiver):
-        if sender.getpeername()[1] == self.target:
+        try:
+            answers = sender.getpeername()[1] == self.target
+        except OSError:
+            # The other direction has closed the connection already.
+            return
+        if answers:
             super()._pass_on(sender, receiver)
             return
         with contextlib.suppress(OSError), sender.makefile("rb") as requests:
