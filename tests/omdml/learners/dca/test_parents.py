@@ -138,7 +138,7 @@ def test_fifty_clicks_make_a_parent_of_the_same_directions_theirs():
     assert sum(share for name, share in child.shares.items() if name.startswith("fitted")) > 0.5
 
 
-def test_near_pairs_that_differ_alike_along_its_directions_leave_a_parent_as_it_was():
+def test_near_pairs_that_differ_alike_leave_a_parent_as_it_was():
     features, rows, *_ = world(2, dims=(20,), items=400, events=400)
     child, _ = begun_from(features, 2000, dtype="float64")
     child.learn_many(rows, features)
@@ -151,7 +151,7 @@ def test_near_pairs_that_differ_alike_along_its_directions_leave_a_parent_as_it_
     np.testing.assert_allclose(fitted / np.linalg.norm(fitted), A / np.linalg.norm(A), atol=1e-9)
 
 
-def test_a_state_from_before_parents_were_fitted_goes_on_with_the_parent_as_it_was():
+def test_an_older_state_goes_on_with_its_parent_as_it_was():
     child = DCA.from_bytes((HERE / "learner-state-5" / "dca-with-parent.safetensors").read_bytes())
     parent = child._engine.parent
     np.testing.assert_array_equal(parent.fitted, parent.rows)
