@@ -106,8 +106,7 @@ class Parent(NamedTuple):
         for name in cls._fields:
             # Raises ValueError if shape or type differ.
             fill(getattr(parent, name), tensors[PREFIX + name], PREFIX + name)
-        shares = parent.shares
-        sizes = parent.sizes
+        shares, sizes = parent.shares, parent.sizes
         if not (sizes.min() >= 0 and sizes.max() <= D and sizes.sum() == count and parent.version[0] >= 0):
             raise ValueError(f"{PREFIX}sizes are {sizes.tolist()}, of {count} rows of {D} numbers")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):

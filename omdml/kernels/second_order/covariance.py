@@ -103,7 +103,8 @@ def learn(
         taken = take(rows[part], triplet_weights[part], addresses, n, limit, factors, first, items, state, codes)
         if taken < count:
             return learned + taken
-        if state.share[0] > 0:
+        # The plain coordinates are the same for a model and its parent.
+        if state.share[0] > 0 or parent.shares[0] > 0:
             margins_by(state.basis, items, first, products, gemm, margins[0, :count])
         if used > 0:
             columns = matrix(state.W, 0, items.shape[1], used)
@@ -118,7 +119,7 @@ def learn(
         if parent.trust.shape[0] > 0:
             for place, parent_rows in enumerate((parent.rows, parent.fitted)):
                 of_parent = parent_margins[place, :count]
-                margins_of_parent(parent, parent_rows, state.basis, items, first, products, gemm, of_parent)
+                margins_of_parent(parent, parent_rows, margins[0], items, first, products, gemm, of_parent)
         q = state.Q[filled : filled + count]
         mark_others(q, state.R[filled : filled + count], near)
         mark_others(q, state.S[filled : filled + count], far)
@@ -191,17 +192,15 @@ def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, m
 
 @njit(cache=True)
 def margins_of_parent(
-    parent: Any, rows: Array, basis: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
+    parent: Any, rows: Array, plain: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
 ) -> None:
     """Write the margins (e,) of triplets of a tile by all experts of the model's parent, weighted by their shares.
 
-    ``rows`` are the parent's as they were, or the fitted ones.
+    ``rows`` are the parent's as they were, or the fitted ones. ``plain`` (at least e,) has the margins by the plain
+    coordinates.
     """
     expert_margins = np.zeros(margins.shape[0])
-    margins[:] = 0.0
-    if parent.shares[0] > 0:
-        margins_by(basis, items, first, products, gemm, expert_margins)
-        margins += parent.shares[0] * expert_margins
+    margins[:] = parent.shares[0] * plain[: margins.shape[0]]
     start = 0
     for j in range(parent.sizes.shape[0]):
         end = start + parent.sizes[j]

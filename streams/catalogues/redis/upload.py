@@ -25,7 +25,8 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 
     1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first.
     2. The items that are not listed yet, a batch at a time, then the sets that are not. 3. The pointer to the
-    generation. A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
+    generation. A crash before step 3 leaves readers with the generation that they had. The next call goes on after the
+    last batch that was written.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.
     """

@@ -88,7 +88,7 @@ def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
         page.mouse.down()
         with page.expect_response(re.compile("find=i29")):
             waiting_routes[0].continue_()
-        # The page has drawn the answer by now, or puts it off while the mouse button is down.
+        # By now the page has drawn the answer, or it waits until the mouse button is up.
         page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
         page.mouse.up()
         expect(page.locator(".results[data-of='i29'] .card")).to_have_count(20)
