@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from omdml.workers.node.attributes.filter_schema import FILTER
+from omdml.workers.node.attributes.filter_schema import SCHEMAS as FILTER_SCHEMAS
 from omdml.workers.node.http.meanings import EVERYWHERE, SECONDS, explain_fields
 from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.searching.answers import MAX_K
@@ -359,7 +361,8 @@ class Structs:
         for name, limits in LIMITS.items():
             for field, limit in limits.items():
                 components[name]["properties"][field] |= limit
-        components |= {"Error": ERROR, "LiveModel": LIVE_MODEL, "HistoryLine": HISTORY_LINE}
+        components |= {"Error": ERROR, "LiveModel": LIVE_MODEL, "HistoryLine": HISTORY_LINE, **FILTER_SCHEMAS}
+        components["Search"]["properties"]["filter"]["anyOf"] = [FILTER, {"type": "null"}]
         explain_fields(components)
         # A query string is described field by field, so its struct is no component.
         self._in_queries: dict[type, list[dict[str, Any]]] = {

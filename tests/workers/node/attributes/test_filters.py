@@ -8,11 +8,16 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from omdml.errors import CatalogueError
 from omdml.workers.node.attributes import followed
+from omdml.workers.node.attributes.columns import Dates, Flags, Lists, Numbers, Texts
+from omdml.workers.node.attributes.filter_schema import SCHEMAS
+from omdml.workers.node.attributes.filters import WORDS
 from omdml.workers.node.attributes.followed import FollowedAttributes
 from omdml.workers.node.attributes.table import Attributes, read_attributes
+from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.searching.options import SearchError
 from tests.naive.filters import matches
 from tests.support.deep import examples
@@ -135,6 +140,36 @@ def test_a_filter_that_makes_no_sense_is_refused_saying_where(condition, message
     with pytest.raises(SearchError, match=message) as caught:
         table.mask(condition, Ids("whole"), 1)
     assert caught.value.reason == "bad_filter"
+
+
+def fits_schema(condition):
+    """Whether a filter fits the schema that the OpenAPI document has for it."""
+    document = json.loads(json.dumps({"$ref": "#/components/schemas/Filter", "components": openapi()["components"]}))
+    return Draft202012Validator(document).is_valid(condition)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(FILTER)
+def test_every_filter_fits_its_schema(condition):
+    assert fits_schema(condition)
+
+
+def test_the_schema_of_filters_refuses_what_no_attribute_takes_and_names_all_operators():
+    for refused in (
+        {"price": {"has": 3}},
+        {"price": {"lt": None}},
+        {"price": {"in": 3}},
+        {"price": {"nosuch": 3}},
+        {"tags": [3]},
+        {"any": []},
+        {"not": [1]},
+        {"all": [{}, {"any": [{"brand": None}]}]},
+        {"price": {"in": list(range(1001))}},
+    ):
+        assert not fits_schema(refused), refused
+    kinds = (Numbers, Flags, Texts, Dates, Lists)
+    assert set(SCHEMAS["Operators"]["properties"]) == {operator for kind in kinds for operator in kind.expected}
+    assert set(SCHEMAS["Filter"]["properties"]) == set(WORDS)
 
 
 def test_an_attribute_of_which_one_value_is_no_date_holds_texts():
