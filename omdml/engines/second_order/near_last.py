@@ -78,7 +78,8 @@ def scaled_covariances(
     diagonal = (1 - share) * (near / count / 2 + middle / count - centre * centre) + catalogue
     diagonal_far = far / count_far + mean_far * added + (1 - mean_far) * diagonal
     unit, unit_far = float(diagonal.sum()), float(diagonal_far.sum())
-    S, items, others = (np.empty((len(coordinates), len(coordinates)), dtype) for _ in range(3))
+    sizes = (len(coordinates), len(coordinates), len(coordinates) if "far" in names else 0)
+    S, items, others = (np.empty((size, size), dtype) for size in sizes)
     sums, weights = (moments.near, moments.middle, moments.far), (pairs.weight, pairs.weight_far)
     scales = (count, count_far, share, mean_far, added, unit, unit_far)
     compare(*sums, coordinates.astype(np.uint64), centre, catalogue, *weights, *scales, S, items, others)

@@ -54,8 +54,9 @@ def compare(
     unit_items, unit_far
         What each T is divided by, so that single precision has room for it.
     S, items, others : (c, c)
-        Written.
+        Written. ``others`` may be (0, 0): then *far* is left out.
     """
+    with_far = others.shape[0] > 0
     for i in range(coordinates.shape[0]):
         near_row, middle_row, far_row = near[coordinates[i]], middle[coordinates[i]], far[coordinates[i]]
         for j in range(i, coordinates.shape[0]):
@@ -66,8 +67,9 @@ def compare(
             on_diagonal = 1.0 if i == j else 0.0
             items_value = (1 - share) * ((near_value / 2 + middle_value) - centre[i] * centre[j])
             items_value += on_diagonal * catalogue[i]
-            far_value = weight_far * far_row[place] / pairs_far + on_diagonal * (mean_far * added)
-            far_value += (1 - mean_far) * items_value
             S[i, j] = near_value / added + on_diagonal
             items[i, j] = items_value / unit_items
-            others[i, j] = far_value / unit_far
+            if with_far:
+                far_value = weight_far * far_row[place] / pairs_far + on_diagonal * (mean_far * added)
+                far_value += (1 - mean_far) * items_value
+                others[i, j] = far_value / unit_far
