@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.model.parts.vector import Vector
 from omdml.workers.operate import fit, published_replay, replayed_parts
-from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
+from omdml.workers.operate.left_out import NOTHING, LeftOut, check_beginning, check_log
 from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
 from omdml.workers.wiring.dead_letters import open_letters
@@ -69,10 +69,7 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     if options.publish and not options.replace:
         published_replay.check_absent(store, name)
     extents = log_extents(configuration.log)
-    if options.left_out != NOTHING and not options.accept_gap:
-        check_log(store, name, extents)
-    # If two commands leave out different users at the same time, the second one must not bring back those of the first.
-    checkpoint_before = newest_readable_checkpoint(store, name) if options.left_out != NOTHING else None
+    checkpoint_before = check_what_is_replaced(store, name, extents, options)
     log = read_log(configuration.log, placement, options.accept_gap)
     log, events = with_progress_bar(console, extents, log), 0
     if options.fitting:
@@ -100,12 +97,29 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
         )
 
 
-def newest_readable_checkpoint(store: Store, name: str) -> Checkpoint | None:
-    """The newest checkpoint of a model; None if there is none, or none can be read."""
-    try:
-        return store.peek(name)
-    except CorruptError:
+def check_what_is_replaced(
+    store: Store, name: str, extents: Iterable[Extent], options: ReplayOptions
+) -> Checkpoint | None:
+    """The checkpoint that must not change while the log is read; None: any may be replaced.
+
+    Raises StoreError if what was learned cannot be learned again from the log, and CorruptError if events are to be
+    left out of a model of which no checkpoint can be read. --accept-gap accepts both.
+    """
+    leaving_out = options.left_out != NOTHING
+    if not (options.publish and options.replace):
         return None
+    try:
+        checkpoint = store.peek(name)
+    except CorruptError:
+        if leaving_out and not options.accept_gap:
+            raise
+        return None
+    if checkpoint and not options.accept_gap:
+        if leaving_out:
+            check_beginning(checkpoint, name)
+        check_log(checkpoint, name, extents)
+    # If two commands leave out different users at the same time, the second one must not bring back those of the first.
+    return checkpoint if leaving_out else None
 
 
 def newest_event_time(store: Store, name: str, version: int | None) -> float | None:
@@ -136,7 +150,7 @@ def publish_result(
     before = store.current(model.name)
     with closing(open_letters(configuration.log)) as letters:
         published_replay.publish(model, store, letters, process.platform(), options.replace, expected_checkpoint)
-    # If the log no longer holds everything, the model has learned less than before, which nothing else would show.
+    # With --accept-gap, or if no checkpoint could be read, the model may have learned less than before.
     before_text = f" (before: version {before.version:,})" if before and before.version else ""
     summary = f"{model.name}: version {model.learner.version:,} is live{before_text}. "
     summary += f"If they are stopped, start the workers: they go on from offset {model.next}"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import StoreError
+from omdml.snapshot import Checkpoint
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import Store
 from omdml.streams.topic_extents import Extent
 from omdml.workers.events.decoding import Batch
 from omdml.workers.model.tally import Tally
@@ -104,23 +104,24 @@ class LeftOut(NamedTuple):
 NOTHING = LeftOut()
 
 
-def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
-    """Raise StoreError if the log lacks events that the model learned, or holds events from before it began."""
-    checkpoint = store.peek(name)
-    if checkpoint is None:
-        return
-    home = Partition(*checkpoint.home)
-    tally = msgspec.convert(checkpoint.progress.get("tally", {}), Tally).resumed(home, checkpoint.next)
+def check_beginning(checkpoint: Checkpoint, name: str) -> None:
+    """Raise StoreError if the log holds events from before the model began."""
+    tally = tally_of(checkpoint)
     if not tally.anew:
         raise StoreError(
             f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
-            f"{tally.since} of partition {home.number}. Learning the log again would bring back what came before that. "
-            "Nothing was changed. To do it anyway, pass --accept-gap"
+            f"{tally.since} of partition {Partition(*checkpoint.home).number}. Learning the log again would bring back "
+            "what came before that. Nothing was changed. To do it anyway, pass --accept-gap"
         )
+
+
+def check_log(checkpoint: Checkpoint, name: str, extents: Iterable[Extent]) -> None:
+    """Raise StoreError if the log lacks events that the model learned."""
+    home, since = Partition(*checkpoint.home), tally_of(checkpoint).since
     extent = next((extent for extent in extents if extent.partition == home), None)
     begin, end = (extent.begin, extent.end) if extent else (0, 0)
-    if begin > tally.since or end < checkpoint.next:
-        learned = f"the offsets {tally.since} to {checkpoint.next - 1} of partition {home.number}"
+    if begin > since or end < checkpoint.next:
+        learned = f"the offsets {since} to {checkpoint.next - 1} of partition {home.number}"
         holds = f"the log only holds {begin} to {end - 1}" if begin < end else "the log holds nothing there"
         if extent is None:
             learned = f"{learned} of log {home.topic_id}"
@@ -129,6 +130,12 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
             f"model {name!r} learned {learned}, but {holds}: the rest would be lost. Nothing was changed. To learn "
             "only what the log holds, pass --accept-gap"
         )
+
+
+def tally_of(checkpoint: Checkpoint) -> Tally:
+    """What became of the events that a checkpoint's model has taken."""
+    tally = msgspec.convert(checkpoint.progress.get("tally", {}), Tally)
+    return tally.resumed(Partition(*checkpoint.home), checkpoint.next)
 
 
 def within(batch: Batch, comparisons: int) -> int:

@@ -233,12 +233,15 @@ def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
     fresh = LoggedShop(tmp_path / "c")
     fresh.tell(*clicks(3))
     (tmp_path / "c" / "feedback").rename(tmp_path / "feedback")
-    ran = omdml(shop, "forget", "shop", "--user", "ben")
-    output = " ".join(ran.output.split())
-    assert ran.exit_code == 1
-    assert "the configured log is another one, or was made again" in output
-    assert "the rest would be lost" in output
-    assert shop.store.claim("shop").checkpoint.version == 30
+    again = "replay", "--model", "shop", "--publish", "--replace", "-c", str(shop.file)
+    for ran in (omdml(shop, "forget", "shop", "--user", "ben"), CliRunner().invoke(main, again)):
+        output = " ".join(ran.output.split())
+        assert ran.exit_code == 1
+        assert "the configured log is another one, or was made again" in output
+        assert "the rest would be lost" in output
+        assert shop.store.claim("shop").checkpoint.version == 30
+    accepted = CliRunner().invoke(main, [*again, "--accept-gap"])
+    assert "version 3 is live (before: version 30)" in " ".join(accepted.output.split())
 
 
 def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
