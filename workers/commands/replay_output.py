@@ -105,9 +105,9 @@ def check_what_is_replaced(
     Raises StoreError if what was learned cannot be learned again from the log, and CorruptError if events are to be
     left out of a model of which no checkpoint can be read. --accept-gap accepts both.
     """
-    leaving_out = options.left_out != NOTHING
-    if not (options.publish and options.replace):
+    if not options.replace:
         return None
+    leaving_out = options.left_out != NOTHING
     try:
         checkpoint = store.peek(name)
     except CorruptError:

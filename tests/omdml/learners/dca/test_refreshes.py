@@ -72,7 +72,8 @@ def test_one_pass_makes_the_same_bytes_of_closed_blocks_as_the_covariances(many,
     model.learn_many(rows, features)
     state, variances = model._engine.state, model._engine.state.deviations.astype(np.float64) ** 2
     pairs = AllPairs.of_closed(state.moments)
-    made = scaled_covariances(pairs, scales(state.moments, pairs.diagonals()[0], variances), variances, dtype)
+    scale = scales(state.moments, pairs.diagonals()[0], variances)
+    made = scaled_covariances(pairs, scale, variances, dtype)
     compared = covariances(state.moments, variances)
     expected = in_units(compared.near, compared.others, compared.added, dtype)
     assert made.added == expected.added
@@ -80,6 +81,9 @@ def test_one_pass_makes_the_same_bytes_of_closed_blocks_as_the_covariances(many,
     for name, (other, unit) in expected.others.items():
         assert made.others[name][1] == unit
         assert (np.triu(made.others[name][0]) == np.triu(other)).all()
+        alone = scaled_covariances(pairs, scale, variances, dtype, [name])
+        assert list(alone.others) == [name]
+        assert (np.triu(alone.others[name][0]) == np.triu(other)).all()
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-13)])
