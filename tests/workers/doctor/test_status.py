@@ -189,7 +189,13 @@ def test_a_catalogue_that_is_gone_ends_with_the_code_of_the_configuration(shop):
     assert "1 in the store" in value(lines, "models")
 
 
-def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
+@pytest.fixture
+def patient(monkeypatch):
+    """The status waits for a node as long as a busy machine needs."""
+    monkeypatch.setattr("omdml.workers.doctor.status.ASK_S", 10.0)
+
+
+def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path, patient):
     other = Shop(tmp_path / "other")
     with other.serving() as node, listening(node) as server:
         variables = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
@@ -198,7 +204,7 @@ def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
     assert value(lines, "node").startswith("none runs at 127.0.0.1:")
 
 
-def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_path):
+def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_path, patient):
     # Given a node that goes on with what it has, because its store was emptied while it ran
     shop.learn(20)
     other = Shop(tmp_path / "other")
