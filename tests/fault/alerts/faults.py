@@ -53,7 +53,9 @@ def sender_is_mistaken(service):
         sender.end()
 
 
-@fault("the worker gets too little processor for the clicks that come", "LagHigh")
+# In the time of these tests Prometheus waits only three quarters of a second for a page, a twentieth of what is usual.
+# On a busy machine a starved worker takes longer. It then counts as down, so that NobodyLearns may fire, too.
+@fault("the worker gets too little processor for the clicks that come", "LagHigh", tolerated=["NobodyLearns"])
 def worker_starved(service):
     starved = StarvedProcess(service.worker)
     try:
