@@ -15,8 +15,8 @@ SCHEMAS = {
         "type": "object",
         "description": "An item matches if every entry holds for it. Each name that is not one of these fields is the "
         "name of an attribute. Its value is an object of operators, or what the attribute must be equal to. If the "
-        "attribute holds lists, it is a text that the item's list must have, or a list of texts, one of which it must "
-        f"have. A filter has at most {MAX_CONDITIONS} conditions and {MAX_DEPTH} levels.",
+        "attribute holds lists, the value is a text that the item's list must have, or a list of texts, one of which "
+        f"must be in it. A filter has at most {MAX_CONDITIONS} conditions and {MAX_DEPTH} levels.",
         "properties": {
             "all": FILTERS | {"description": "Filters that the item must all match"},
             "any": FILTERS | {"description": "Filters of which the item must match at least one"},
