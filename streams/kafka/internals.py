@@ -17,6 +17,7 @@ from typing import Any
 import kafka.errors
 from kafka import TopicPartition
 from kafka.consumer import fetcher
+from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
@@ -169,21 +170,47 @@ def wait_in_polls(consumer: Any) -> None:
     consumer._coordinator.time_to_next_poll = lambda: float("inf")
 
 
-def hand_out_at_once(consumer: Any) -> None:
-    """Make a poll look again, instead of sleeping, if records came after it looked for them.
+def wait_once(consumer: Any) -> None:
+    """Make a poll wait for the client's own thread once, and hand out at once what came meanwhile.
 
-    A poll looks for records that have come, asks for more, and waits for the fetches that are on their way. If the last
-    of these is answered between the look and the request, nothing is on its way, and nothing more is asked for: the
-    poll would sleep for up to 0.1 s, although records are there.
+    The client's own poll waits for its thread three times: to hear that the coordinator is known, to send fetches, and
+    for an answer to one. Each time costs two switches of threads. And if the last fetch is answered after the poll
+    looked for records and before it sends more, nothing is on its way: the poll would sleep for up to 0.1 s, although
+    records are there.
     """
-    own_fetcher = consumer._fetcher
-    fetch_records = own_fetcher.fetch_records
+    coordinator, own_fetcher = consumer._coordinator, consumer._fetcher
+    ask_for_coordinator, wait_for = coordinator.ensure_coordinator_ready, own_fetcher._manager.wait_for
 
-    def fetched(*arguments: Any, **options: Any) -> tuple[Any, bool]:
-        records, is_idle = fetch_records(*arguments, **options)
-        return records, is_idle and not own_fetcher._completed_fetches
+    def is_ready(timeout_ms: float | None = None) -> bool:
+        return not coordinator.coordinator_unknown() or ask_for_coordinator(timeout_ms=timeout_ms)
 
-    own_fetcher.fetch_records = fetched
+    async def sent_and_answered(timeout_ms: float | None) -> bool:
+        """Send fetches, and wait until one is answered; False if there was nothing to wait for."""
+        await own_fetcher._send_fetches_async()
+        awaited = [*own_fetcher._fetch_futures]
+        if own_fetcher._reset_task is not None and not own_fetcher._reset_task.is_done:
+            awaited.append(own_fetcher._reset_task)
+        if awaited and not own_fetcher._completed_fetches:
+            answered = Future()
+            for future in awaited:
+                future.add_both(lambda _: answered.is_done or answered.success(None))
+            with suppress(kafka.errors.KafkaTimeoutError):
+                await wait_for(answered, timeout_ms)
+        return bool(awaited or own_fetcher._completed_fetches)
+
+    def fetch_records(
+        max_records: int | None = None, update_offsets: bool = True, timeout_ms: float | None = None
+    ) -> tuple[Any, bool]:
+        records, is_more_buffered = own_fetcher.fetched_records(max_records, update_offsets=update_offsets)
+        if records:
+            if not is_more_buffered:
+                own_fetcher.send_fetches()
+            return records, False
+        has_waited = own_fetcher._manager.run(sent_and_answered, timeout_ms)
+        records, _ = own_fetcher.fetched_records(max_records, update_offsets=update_offsets)
+        return records, not has_waited
+
+    coordinator.ensure_coordinator_ready, own_fetcher.fetch_records = is_ready, fetch_records
 
 
 def is_joining(consumer: Any) -> bool:

@@ -69,7 +69,7 @@ def open_consumer(
             metrics_enabled=False,
         )
     internals.wait_in_polls(consumer)
-    internals.hand_out_at_once(consumer)
+    internals.wait_once(consumer)
     assignor.share_again = partial(internals.share_again, consumer)
     return consumer
 

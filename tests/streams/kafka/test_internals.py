@@ -10,14 +10,15 @@ import logging
 import os
 import re
 import threading
-from types import SimpleNamespace
 
 import kafka.errors
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.consumer import fetcher
+from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
+from kafka.future import Future
 from kafka.net.transport import KafkaTCPTransport
 from kafka.producer.future import FutureRecordMetadata
 from kafka.record.default_records import DefaultRecordBatch
@@ -146,13 +147,91 @@ def test_the_clients_poll_may_sleep_although_records_came_after_its_look():
     assert "_completed_fetches" not in steps
 
 
-def test_a_poll_of_ours_is_not_idle_while_an_answered_fetch_waits():
-    answered = []
-    own_fetcher = SimpleNamespace(fetch_records=lambda most, **_: ({}, True), _completed_fetches=answered)
-    internals.hand_out_at_once(SimpleNamespace(_fetcher=own_fetcher))
-    assert own_fetcher.fetch_records(10, timeout_ms=1) == ({}, True)
-    answered.append("a fetch")
-    assert own_fetcher.fetch_records(10, timeout_ms=1) == ({}, False)
+def test_the_clients_poll_waits_for_its_thread_three_times():
+    for waits in (
+        BaseCoordinator.ensure_coordinator_ready,
+        fetcher.Fetcher.send_fetches,
+        fetcher.Fetcher.fetch_records,
+    ):
+        assert re.search(r"\.(_net|_manager)\.run\(", inspect.getsource(waits))
+
+
+class OnOneThread:
+    """A fetcher and a coordinator whose own thread is the caller's. It counts how often somebody waits for it."""
+
+    def __init__(self, on_their_way=(), answered=()):
+        self.waits, self.is_coordinator_known, self.sent = 0, True, 0
+        self._fetch_futures, self._completed_fetches = list(on_their_way), list(answered)
+        self._reset_task, self._manager = None, self
+        self._coordinator = self._fetcher = self
+
+    def coordinator_unknown(self):
+        return not self.is_coordinator_known
+
+    def ensure_coordinator_ready(self, timeout_ms=None):
+        self.waits += 1
+        return False
+
+    def fetched_records(self, max_records, update_offsets):
+        records = {number: [number] for number in self._completed_fetches[:max_records]}
+        del self._completed_fetches[:max_records]
+        return records, bool(self._completed_fetches)
+
+    def send_fetches(self):
+        return self.run(self._send_fetches_async)
+
+    async def _send_fetches_async(self):
+        self.sent += 1
+
+    async def wait_for(self, future, timeout_ms):
+        assert not future.is_done
+        # An answer comes.
+        self._completed_fetches.append(7)
+        self._fetch_futures.pop().success(None)
+        assert future.is_done
+
+    def run(self, coroutine, *arguments):
+        self.waits += 1
+        with pytest.raises(StopIteration) as end:
+            coroutine(*arguments).send(None)
+        return end.value.value
+
+
+def polled(client):
+    """What a poll of ours makes of this client: whether its coordinator is ready, records, and whether it is idle."""
+    internals.wait_once(client)
+    return client.ensure_coordinator_ready(timeout_ms=1), *client.fetch_records(2, timeout_ms=1)
+
+
+def test_a_poll_of_ours_waits_once_until_a_fetch_is_answered():
+    client = OnOneThread(on_their_way=[Future()])
+    assert polled(client) == (True, {7: [7]}, False)
+    assert (client.waits, client.sent) == (1, 1)
+
+
+def test_a_poll_of_ours_hands_out_what_came_and_sends_fetches_once_all_is_handed_out():
+    client = OnOneThread(answered=[1, 2, 3])
+    assert polled(client) == (True, {1: [1], 2: [2]}, False)
+    assert (client.waits, client.sent) == (0, 0)
+    assert client.fetch_records(2, timeout_ms=1) == ({3: [3]}, False)
+    assert (client.waits, client.sent) == (1, 1)
+
+
+def test_a_poll_of_ours_is_idle_only_if_nothing_is_on_its_way_and_nothing_came():
+    assert polled(OnOneThread()) == (True, {}, True)
+    client = OnOneThread()
+
+    async def answered_at_once():
+        client._completed_fetches.append(5)
+
+    client._send_fetches_async = answered_at_once
+    assert polled(client) == (True, {5: [5]}, False)
+
+
+def test_a_poll_of_ours_asks_for_the_coordinator_if_it_is_not_known():
+    client = OnOneThread()
+    client.is_coordinator_known = False
+    assert polled(client)[0] is False
 
 
 def test_a_consumer_keeps_to_itself_that_a_heartbeat_met_another_of_its_name():

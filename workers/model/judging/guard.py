@@ -37,8 +37,9 @@ FEWEST, VOTES = 32, 8
 NEWEST = 40
 # At least so many events are held out between two references, unless a version is much better.
 RENEWAL = 64
-# Share of the time that is spent on looks between two decisions.
-SHARE = 0.1
+# Share of the time that is spent on looks between two decisions. Up to so many seconds of the past count as time that
+# is left for looks, so that one slow look holds no version up.
+SHARE, KEPT_S = 0.1, 1.0
 # A version this many comparisons after one that was looked at cannot be surely worse, whatever these comparisons say.
 NEAR = 64
 # Comparisons between two decisions about a small model.
@@ -152,8 +153,8 @@ class Guard:
             self._allow(reference)
         self.step = grid(reference)
         self._checked_version, self._withheld_until_decision = self.yardstick.decided, ""
-        # Time of the monotonic clock from which a version may be checked again between two decisions.
-        self._check_from = -math.inf
+        # Time of the monotonic clock up to which the time for looks is used up.
+        self._used_up_to = -math.inf
         self._deviations = NormalDist().inv_cdf(config.confidence)
 
     @property
@@ -213,7 +214,7 @@ class Guard:
     @property
     def has_time(self) -> bool:
         """Whether there is time for a look between two decisions."""
-        return time.monotonic() >= self._check_from
+        return time.monotonic() >= self._used_up_to
 
     def check_between(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
         """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
@@ -228,8 +229,8 @@ class Guard:
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
         self._withheld_until_decision = self._worse(by_query, version, withheld) if enough else ""
-        # A look that took long is followed by a long pause, so that looks take a tenth of the time at most.
-        self._check_from = began + (time.monotonic() - began) / SHARE
+        ended = time.monotonic()
+        self._used_up_to = max(self._used_up_to, ended - KEPT_S) + (ended - began) / SHARE
         return self._withheld_until_decision
 
     def _allow(self, candidate: Metric) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -277,6 +278,31 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     assert guard.check_between(turned(0.01), 72, window, TABLE) == ""
     assert guard.is_near(72 + NEAR)
     assert not guard.is_near(73 + NEAR)
+
+
+def test_one_slow_look_leaves_time_for_the_next_and_many_do_not(monkeypatch):
+    now, guard, seconds = 1000.0, Guard(GuardConfig(), turned(0.0)), 0.04
+
+    def slow(*_, **__):
+        nonlocal now
+        now += seconds
+        return np.zeros(FEWEST)
+
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 0.1)
+    monkeypatch.setattr("omdml.workers.model.judging.guard.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Guard, "_expected", slow)
+    window = window_of(FEWEST)
+    for has_time in (True, True, False):
+        guard.check_between(turned(0.1), 70, window, TABLE)
+        assert guard.has_time == has_time
+    now += 0.3
+    assert guard.has_time
+    # However long nobody looked, the time of no more than one second is left.
+    now, seconds = now + 3600, 0.15
+    guard.check_between(turned(0.1), 70, window, TABLE)
+    assert not guard.has_time
+    now += 0.6
+    assert guard.has_time
 
 
 # Leaps
