@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import pace
 from benchmarks.learning.speed import NINE
-from benchmarks.services import pace
 from benchmarks.services.processes import ROOT, running
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels

@@ -268,16 +268,17 @@ def test_a_poll_does_not_sleep_beside_an_answer_that_came_after_it_had_looked(
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
     fetcher, slept = reader.source._consumer._fetcher, []
-    send = fetcher.send_fetches
+    send = fetcher._send_fetches_async
 
-    def send_after_an_answer() -> None:
-        monkeypatch.setattr(fetcher, "send_fetches", send)
-        send()
+    async def send_after_an_answer() -> None:
+        monkeypatch.setattr(fetcher, "_send_fetches_async", send)
+        await send()
         write(kafka, topic, numbered(5))
-        until(lambda: not fetcher.in_flight_fetches())
-        send()
+        while fetcher.in_flight_fetches():
+            await fetcher._net.sleep(0.01)
+        await send()
 
-    monkeypatch.setattr(fetcher, "send_fetches", send_after_an_answer)
+    monkeypatch.setattr(fetcher, "_send_fetches_async", send_after_an_answer)
     monkeypatch.setattr("kafka.consumer.group.time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
     # Then it goes on at once.
     reader.read_until(lambda: reader.values == numbered(5))
