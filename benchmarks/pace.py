@@ -7,6 +7,7 @@ Whatever is measured in such a moment says little about omdml.
 from __future__ import annotations
 
 import hashlib
+import select
 import subprocess
 import sys
 import time
@@ -62,6 +63,8 @@ def watched() -> Iterator[Pace]:
     """Watch the machine in a process of its own while the block runs."""
     pace = Pace()
     child = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    child.stdout.readline()
     try:
         yield pace
     finally:
@@ -71,10 +74,9 @@ def watched() -> Iterator[Pace]:
 
 
 def work() -> None:
-    """Do the work until standard input ends; then print when each piece ended, and its time of the processor."""
-    import select
-
+    """Say that it begins, work until standard input ends, then print when each piece ended, and how long it took."""
     done = []
+    print("ready", flush=True)
     while not select.select([sys.stdin], [], [], EVERY_S)[0]:
         begin = time.thread_time()
         hashlib.sha256(WORK).digest()
