@@ -1,4 +1,4 @@
-"""How evenly the machine runs while something is measured: the same small piece of work again and again.
+"""Measures how evenly the machine runs: a process repeats a small piece of work and times it.
 
 Virtual machines can lose most of their speed for a tenth of a second, on all cores, and count none of it as stolen.
 Whatever is measured in such a moment says little about omdml.
@@ -17,45 +17,53 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-# About 0.1 ms of work, every 10 ms. It needs no memory but a cache, so that neighbours in memory do not slow it.
-WORK, EVERY_S = bytes(20_000), 0.01
-# The machine is slow if the work takes so many times its usual time of the processor.
+# What is hashed again and again. It fits into the processor's cache, so other programs' use of memory does not slow it.
+DATA = bytes(20_000)
+READY = "ready\n"
+# Seconds between two pieces of work.
+EVERY_S = 0.01
+# The machine is slow when the work takes more than so many times its median processor time.
 SLOW = 2.0
-# Moments that are so close together are one.
+# Slow moments are one if the second begins at most so many seconds after the first has ended.
 CLOSE_S = 0.04
 
 
 class Pace:
-    """The machine's slow moments, once the measurement is over.
+    """The machine's slow moments. They are known once the measurement is over.
 
     Attributes
     ----------
-    slow : (n, 2)
+    slow_moments : (n, 2)
         When each began and ended, in seconds since the epoch.
-    share
-        Their share of the time.
+    slow_share
+        Share of the time in which the machine was slow.
     """
 
     def __init__(self) -> None:
-        self.slow: NDArray[np.float64] = np.zeros((0, 2))
-        self.share = 0.0
+        self.slow_moments: NDArray[np.float64] = np.zeros((0, 2))
+        self.slow_share = 0.0
+        self._begin = self._end = 0.0
 
-    def note(self, times: NDArray[np.float64], took: NDArray[np.float64]) -> None:
-        """Find the slow moments, from when each piece of work ended and how long it took the processor."""
-        slow = took > SLOW * np.median(took)
-        self.share = float(slow.mean())
+    def find_slow_moments(self, ends: NDArray[np.float64], cpu_s: NDArray[np.float64]) -> None:
+        """Find them from when each piece of work ended, and from its processor time."""
+        is_slow = cpu_s > SLOW * np.median(cpu_s)
+        # A piece may have become slow as soon as the one before it ended.
+        begins = np.concatenate([ends[:1] - cpu_s[:1], ends[:-1]])
+        self._begin, self._end = float(begins[0]), float(ends[-1])
+        self.slow_share = float((ends - begins)[is_slow].sum()) / (self._end - self._begin)
         moments: list[list[float]] = []
-        for end in times[slow].tolist():
-            if moments and end - moments[-1][1] <= CLOSE_S:
+        for begin, end in zip(begins[is_slow].tolist(), ends[is_slow].tolist(), strict=True):
+            if moments and begin - moments[-1][1] <= CLOSE_S:
                 moments[-1][1] = end
             else:
-                moments.append([end - EVERY_S, end])
-        self.slow = np.array(moments).reshape(-1, 2)
+                moments.append([begin, end])
+        self.slow_moments = np.array(moments).reshape(-1, 2)
 
-    def even(self, begins: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which of these stretches of time (n,) met no slow moment."""
-        met = (begins[:, None] <= self.slow[:, 1]) & (ends[:, None] >= self.slow[:, 0])
-        return ~met.any(axis=1)
+    def is_even(self, begins: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether each stretch of time (n,) was watched and met no slow moment."""
+        begin, end = self.slow_moments.T
+        overlaps = (begins[:, None] <= end) & (ends[:, None] >= begin)
+        return (begins >= self._begin) & (ends <= self._end) & ~overlaps.any(axis=1)
 
 
 @contextmanager
@@ -64,26 +72,27 @@ def watched() -> Iterator[Pace]:
     pace = Pace()
     child = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout
-    child.stdout.readline()
+    if child.stdout.readline() != READY:
+        raise RuntimeError(f"python {__file__} did not begin: see what it printed")
     try:
         yield pace
     finally:
-        answer, _ = child.communicate()
-    times, took = np.array([line.split() for line in answer.splitlines()], np.float64).T
-    pace.note(times, took)
+        printed, _ = child.communicate()
+    ends, cpu_s = np.array([line.split() for line in printed.splitlines()], np.float64).T
+    pace.find_slow_moments(ends, cpu_s)
 
 
-def work() -> None:
-    """Say that it begins, work until standard input ends, then print when each piece ended, and how long it took."""
-    done = []
-    print("ready", flush=True)
+def repeat_work() -> None:
+    """Print ``ready``, work until standard input is closed, then print when each piece ended and its processor time."""
+    pieces = []
+    print(READY, end="", flush=True)
     while not select.select([sys.stdin], [], [], EVERY_S)[0]:
         begin = time.thread_time()
-        hashlib.sha256(WORK).digest()
-        done.append((time.time(), time.thread_time() - begin))
-    for end, took in done:
-        print(f"{end:.6f} {took:.9f}")
+        hashlib.sha256(DATA).digest()
+        pieces.append((time.time(), time.thread_time() - begin))
+    for end, cpu_s in pieces:
+        print(f"{end:.6f} {cpu_s:.9f}")
 
 
 if __name__ == "__main__":
-    work()
+    repeat_work()

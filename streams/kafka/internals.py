@@ -174,18 +174,20 @@ def wait_once(consumer: Any) -> None:
     """Make a poll wait for the client's own thread once, and hand out at once what came meanwhile.
 
     The client's own poll waits for its thread three times: to hear that the coordinator is known, to send fetches, and
-    for an answer to one. Each time costs two switches of threads. And if the last fetch is answered after the poll
-    looked for records and before it sends more, nothing is on its way: the poll would sleep for up to 0.1 s, although
-    records are there.
+    for an answer to one. Each time costs two switches of threads. And the last fetch may be answered after the poll
+    looked for records and before it sends more. No fetch is sent for a partition whose answer waits, so nothing is on
+    its way then: the client's own poll would sleep for up to 0.1 s, although records are there.
     """
     coordinator, own_fetcher = consumer._coordinator, consumer._fetcher
-    ask_for_coordinator, wait_for = coordinator.ensure_coordinator_ready, own_fetcher._manager.wait_for
+    find_coordinator, wait_for = coordinator.ensure_coordinator_ready, own_fetcher._manager.wait_for
 
-    def is_ready(timeout_ms: float | None = None) -> bool:
-        return not coordinator.coordinator_unknown() or ask_for_coordinator(timeout_ms=timeout_ms)
+    def ensure_coordinator_ready(timeout_ms: float | None = None) -> bool:
+        # This only reads. The client's own question, coordinator_unknown(), may also forget who the coordinator is.
+        node = coordinator.coordinator_id
+        return (node is not None and consumer._client.connected(node)) or find_coordinator(timeout_ms=timeout_ms)
 
-    async def sent_and_answered(timeout_ms: float | None) -> bool:
-        """Send fetches, and wait until one is answered; False if there was nothing to wait for."""
+    async def send_and_wait(timeout_ms: float | None) -> bool:
+        """Send fetches, and wait for an answer, unless one is there. Returns False if there is none to wait for."""
         await own_fetcher._send_fetches_async()
         awaited = [*own_fetcher._fetch_futures]
         if own_fetcher._reset_task is not None and not own_fetcher._reset_task.is_done:
@@ -206,11 +208,11 @@ def wait_once(consumer: Any) -> None:
             if not is_more_buffered:
                 own_fetcher.send_fetches()
             return records, False
-        has_waited = own_fetcher._manager.run(sent_and_answered, timeout_ms)
+        is_busy = own_fetcher._manager.run(send_and_wait, timeout_ms)
         records, _ = own_fetcher.fetched_records(max_records, update_offsets=update_offsets)
-        return records, not has_waited
+        return records, not is_busy
 
-    coordinator.ensure_coordinator_ready, own_fetcher.fetch_records = is_ready, fetch_records
+    coordinator.ensure_coordinator_ready, own_fetcher.fetch_records = ensure_coordinator_ready, fetch_records
 
 
 def is_joining(consumer: Any) -> bool:

@@ -269,6 +269,8 @@ def test_a_poll_does_not_sleep_beside_an_answer_that_came_after_it_had_looked(
     reader.read_until(lambda: reader.owned == {0})
     fetcher, slept = reader.source._consumer._fetcher, []
     send = fetcher._send_fetches_async
+    # Only records answer a fetch.
+    monkeypatch.setitem(fetcher.config, "fetch_max_wait_ms", 60_000)
 
     async def send_after_an_answer() -> None:
         monkeypatch.setattr(fetcher, "_send_fetches_async", send)

@@ -147,7 +147,7 @@ def test_the_clients_poll_may_sleep_although_records_came_after_its_look():
     assert "_completed_fetches" not in steps
 
 
-def test_the_clients_poll_waits_for_its_thread_three_times():
+def test_each_step_of_the_clients_poll_waits_for_its_thread():
     for waits in (
         BaseCoordinator.ensure_coordinator_ready,
         fetcher.Fetcher.send_fetches,
@@ -156,17 +156,17 @@ def test_the_clients_poll_waits_for_its_thread_three_times():
         assert re.search(r"\.(_net|_manager)\.run\(", inspect.getsource(waits))
 
 
-class OnOneThread:
-    """A fetcher and a coordinator whose own thread is the caller's. It counts how often somebody waits for it."""
+class ClientOnCallersThread:
+    """Stands for a consumer, its fetcher and its coordinator. It counts how often a caller waits for their thread."""
 
     def __init__(self, on_their_way=(), answered=()):
-        self.waits, self.is_coordinator_known, self.sent = 0, True, 0
+        self.waits, self.sent, self.coordinator_id, self.nodes = 0, 0, "coordinator-1", {"coordinator-1"}
         self._fetch_futures, self._completed_fetches = list(on_their_way), list(answered)
         self._reset_task, self._manager = None, self
-        self._coordinator = self._fetcher = self
+        self._coordinator = self._fetcher = self._client = self
 
-    def coordinator_unknown(self):
-        return not self.is_coordinator_known
+    def connected(self, node):
+        return node in self.nodes
 
     def ensure_coordinator_ready(self, timeout_ms=None):
         self.waits += 1
@@ -197,41 +197,42 @@ class OnOneThread:
         return end.value.value
 
 
-def polled(client):
-    """What a poll of ours makes of this client: whether its coordinator is ready, records, and whether it is idle."""
+def poll(client):
+    """Poll once. Returns whether the coordinator is ready, the records, and whether the poll is idle."""
     internals.wait_once(client)
     return client.ensure_coordinator_ready(timeout_ms=1), *client.fetch_records(2, timeout_ms=1)
 
 
 def test_a_poll_of_ours_waits_once_until_a_fetch_is_answered():
-    client = OnOneThread(on_their_way=[Future()])
-    assert polled(client) == (True, {7: [7]}, False)
+    client = ClientOnCallersThread(on_their_way=[Future()])
+    assert poll(client) == (True, {7: [7]}, False)
     assert (client.waits, client.sent) == (1, 1)
 
 
-def test_a_poll_of_ours_hands_out_what_came_and_sends_fetches_once_all_is_handed_out():
-    client = OnOneThread(answered=[1, 2, 3])
-    assert polled(client) == (True, {1: [1], 2: [2]}, False)
+def test_a_poll_of_ours_fetches_more_only_once_all_is_handed_out():
+    client = ClientOnCallersThread(answered=[1, 2, 3])
+    assert poll(client) == (True, {1: [1], 2: [2]}, False)
     assert (client.waits, client.sent) == (0, 0)
     assert client.fetch_records(2, timeout_ms=1) == ({3: [3]}, False)
     assert (client.waits, client.sent) == (1, 1)
 
 
-def test_a_poll_of_ours_is_idle_only_if_nothing_is_on_its_way_and_nothing_came():
-    assert polled(OnOneThread()) == (True, {}, True)
-    client = OnOneThread()
+def test_a_poll_of_ours_is_idle_only_without_fetches_and_records():
+    assert poll(ClientOnCallersThread()) == (True, {}, True)
+    client = ClientOnCallersThread()
 
-    async def answered_at_once():
+    async def answer_at_once():
         client._completed_fetches.append(5)
 
-    client._send_fetches_async = answered_at_once
-    assert polled(client) == (True, {5: [5]}, False)
+    client._send_fetches_async = answer_at_once
+    assert poll(client) == (True, {5: [5]}, False)
 
 
-def test_a_poll_of_ours_asks_for_the_coordinator_if_it_is_not_known():
-    client = OnOneThread()
-    client.is_coordinator_known = False
-    assert polled(client)[0] is False
+@pytest.mark.parametrize("change", [{"coordinator_id": None}, {"nodes": set()}])
+def test_a_poll_of_ours_asks_for_the_coordinator_if_it_is_not_there(change):
+    client = ClientOnCallersThread()
+    vars(client).update(change)
+    assert poll(client)[0] is False
 
 
 def test_a_consumer_keeps_to_itself_that_a_heartbeat_met_another_of_its_name():

@@ -37,9 +37,11 @@ FEWEST, VOTES = 32, 8
 NEWEST = 40
 # At least so many events are held out between two references, unless a version is much better.
 RENEWAL = 64
-# Share of the time that is spent on looks between two decisions. Up to so many seconds of the past count as time that
-# is left for looks, so that one slow look holds no version up.
-SHARE, KEPT_S = 0.1, 1.0
+# Share of the time that looks between two decisions may take.
+SHARE = 0.1
+# What looks left of their share in so many seconds, they may take later. So a single look of up to 0.1 s delays no
+# version.
+SAVED_UP_S = 1.0
 # A version this many comparisons after one that was looked at cannot be surely worse, whatever these comparisons say.
 NEAR = 64
 # Comparisons between two decisions about a small model.
@@ -153,7 +155,8 @@ class Guard:
             self._allow(reference)
         self.step = grid(reference)
         self._checked_version, self._withheld_until_decision = self.yardstick.decided, ""
-        # Time of the monotonic clock up to which the time for looks is used up.
+        # Looks have taken their share of all time up to here, by the monotonic clock. If it is in the future, no look
+        # may begin.
         self._used_up_to = -math.inf
         self._deviations = NormalDist().inv_cdf(config.confidence)
 
@@ -229,8 +232,9 @@ class Guard:
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
         self._withheld_until_decision = self._worse(by_query, version, withheld) if enough else ""
-        ended = time.monotonic()
-        self._used_up_to = max(self._used_up_to, ended - KEPT_S) + (ended - began) / SHARE
+        # Before a checkpoint there is a look even if there is no time for one. Such looks leave no debt behind.
+        used_up_to = min(max(self._used_up_to, began - SAVED_UP_S), began)
+        self._used_up_to = used_up_to + (time.monotonic() - began) / SHARE
         return self._withheld_until_decision
 
     def _allow(self, candidate: Metric) -> None:

@@ -280,25 +280,27 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     assert not guard.is_near(73 + NEAR)
 
 
-def test_one_slow_look_leaves_time_for_the_next_and_many_do_not(monkeypatch):
+def test_looks_may_follow_each_other_until_what_they_saved_up_is_used(monkeypatch):
     now, guard, seconds = 1000.0, Guard(GuardConfig(), turned(0.0)), 0.04
 
-    def slow(*_, **__):
+    def margins_of_a_slow_look(*_, **__):
         nonlocal now
         now += seconds
         return np.zeros(FEWEST)
 
     monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 0.1)
     monkeypatch.setattr("omdml.workers.model.judging.guard.time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(Guard, "_expected", slow)
-    window = window_of(FEWEST)
+    monkeypatch.setattr(Guard, "_expected", margins_of_a_slow_look)
     for has_time in (True, True, False):
-        guard.check_between(turned(0.1), 70, window, TABLE)
+        guard.check_between(turned(0.1), 70, window_of(FEWEST), TABLE)
         assert guard.has_time == has_time
-    # However long nobody looks, the time of no more than one second is left.
+    # After an hour without looks, they may take a tenth of one second. Looks that do not ask leave no debt.
     now, seconds = now + 3600, 0.15
-    guard.check_between(turned(0.1), 70, window, TABLE)
-    assert not guard.has_time
+    for _ in range(20):
+        guard.check_between(turned(0.1), 70, window_of(FEWEST), TABLE)
+        assert not guard.has_time
+    now += 9 * seconds
+    assert guard.has_time
 
 
 # Leaps
