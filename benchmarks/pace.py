@@ -24,8 +24,6 @@ READY = "ready\n"
 EVERY_S = 0.01
 # The machine is slow when the work takes more than so many times its median processor time.
 SLOW = 2.0
-# Slow moments are one if the second begins at most so many seconds after the first has ended.
-CLOSE_S = 0.04
 
 
 class Pace:
@@ -51,13 +49,7 @@ class Pace:
         begins = np.concatenate([ends[:1] - cpu_s[:1], ends[:-1]])
         self._begin, self._end = float(begins[0]), float(ends[-1])
         self.slow_share = float((ends - begins)[is_slow].sum()) / (self._end - self._begin)
-        moments: list[list[float]] = []
-        for begin, end in zip(begins[is_slow].tolist(), ends[is_slow].tolist(), strict=True):
-            if moments and begin - moments[-1][1] <= CLOSE_S:
-                moments[-1][1] = end
-            else:
-                moments.append([begin, end])
-        self.slow_moments = np.array(moments).reshape(-1, 2)
+        self.slow_moments = np.stack([begins[is_slow], ends[is_slow]], axis=1)
 
     def is_even(self, begins: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether each stretch of time (n,) was watched and met no slow moment."""

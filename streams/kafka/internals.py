@@ -186,23 +186,19 @@ def wait_once(consumer: Any) -> None:
         node = coordinator.coordinator_id
         return (node is not None and consumer._client.connected(node)) or find_coordinator(timeout_ms=timeout_ms)
 
-    async def send_and_wait(timeout_ms: float | None) -> bool:
+    async def send_and_wait(timeout_ms: float) -> bool:
         """Send fetches, and wait for an answer, unless one is there. Returns False if there is none to wait for."""
         await own_fetcher._send_fetches_async()
-        awaited = [*own_fetcher._fetch_futures]
-        if own_fetcher._reset_task is not None and not own_fetcher._reset_task.is_done:
-            awaited.append(own_fetcher._reset_task)
-        if awaited and not own_fetcher._completed_fetches:
+        on_their_way = [*own_fetcher._fetch_futures]
+        if on_their_way and not own_fetcher._completed_fetches:
             answered = Future()
-            for future in awaited:
-                future.add_both(lambda _: answered.is_done or answered.success(None))
+            for fetch in on_their_way:
+                fetch.add_both(lambda _: answered.is_done or answered.success(None))
             with suppress(kafka.errors.KafkaTimeoutError):
                 await wait_for(answered, timeout_ms)
-        return bool(awaited or own_fetcher._completed_fetches)
+        return bool(on_their_way or own_fetcher._completed_fetches)
 
-    def fetch_records(
-        max_records: int | None = None, update_offsets: bool = True, timeout_ms: float | None = None
-    ) -> tuple[Any, bool]:
+    def fetch_records(max_records: int, update_offsets: bool, timeout_ms: float) -> tuple[Any, bool]:
         records, is_more_buffered = own_fetcher.fetched_records(max_records, update_offsets=update_offsets)
         if records:
             if not is_more_buffered:

@@ -162,8 +162,7 @@ class ClientOnCallersThread:
     def __init__(self, on_their_way=(), answered=()):
         self.waits, self.sent, self.coordinator_id, self.nodes = 0, 0, "coordinator-1", {"coordinator-1"}
         self._fetch_futures, self._completed_fetches = list(on_their_way), list(answered)
-        self._reset_task, self._manager = None, self
-        self._coordinator = self._fetcher = self._client = self
+        self._coordinator = self._fetcher = self._client = self._manager = self
 
     def connected(self, node):
         return node in self.nodes
@@ -200,7 +199,7 @@ class ClientOnCallersThread:
 def poll(client):
     """Poll once. Returns whether the coordinator is ready, the records, and whether the poll is idle."""
     internals.wait_once(client)
-    return client.ensure_coordinator_ready(timeout_ms=1), *client.fetch_records(2, timeout_ms=1)
+    return client.ensure_coordinator_ready(timeout_ms=1), *client.fetch_records(2, update_offsets=True, timeout_ms=1)
 
 
 def test_a_poll_of_ours_waits_once_until_a_fetch_is_answered():
@@ -213,7 +212,7 @@ def test_a_poll_of_ours_fetches_more_only_once_all_is_handed_out():
     client = ClientOnCallersThread(answered=[1, 2, 3])
     assert poll(client) == (True, {1: [1], 2: [2]}, False)
     assert (client.waits, client.sent) == (0, 0)
-    assert client.fetch_records(2, timeout_ms=1) == ({3: [3]}, False)
+    assert client.fetch_records(2, update_offsets=True, timeout_ms=1) == ({3: [3]}, False)
     assert (client.waits, client.sent) == (1, 1)
 
 
