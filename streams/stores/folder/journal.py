@@ -114,8 +114,10 @@ class DirectoryJournal:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
         named_files = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
         for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
-            if path.name not in named_files and time.time() - path.stat().st_mtime > NAMELESS_S:
-                path.unlink(missing_ok=True)
+            # Another process may have put its file in place, or dropped it, since the folder was listed.
+            with suppress(FileNotFoundError):
+                if path.name not in named_files and time.time() - path.stat().st_mtime > NAMELESS_S:
+                    path.unlink()
 
     def keep_only(self, key: SnapshotKey) -> None:
         """Drop the files of every other snapshot, and those that crashes left half written."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from omdml.streams.protocols.store import Written
@@ -69,6 +71,18 @@ def test_what_an_operator_goes_back_to_while_it_is_dropped_stays(store, monkeypa
     assert 1 in superfluous
     assert live(store).version == 1
     assert store.load("shop")[1].version == 1
+
+
+def test_a_file_that_another_writer_puts_in_place_meanwhile_is_not_missed(tmp_path, monkeypatch):
+    store = DirectoryStore(tmp_path / "state", FEW)
+    published(store, 1)
+    journal = store.journal("shop")
+    unfinished = journal.entries_path / ".an-entry.unfinished"
+    unfinished.write_bytes(b"")
+    meanwhile(monkeypatch, time, "time", unfinished.unlink)
+    journal.drop_snapshots([])
+    assert live(store).version == 1
+    assert not unfinished.exists()
 
 
 def test_what_is_pinned_outlasts_everything_that_is_published_after_it(store):
